@@ -1,0 +1,5 @@
+//go:build !linux && !darwin && !freebsd && !windows
+
+package udp
+
+func setDontFragment(uintptr) {}

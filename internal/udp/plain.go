@@ -1,0 +1,85 @@
+package udp
+
+import (
+	"net"
+	"net/netip"
+)
+
+// plainSocket moves single datagrams through the methods of any PacketConn.
+type plainSocket struct {
+	pc  net.PacketConn
+	udp *net.UDPConn // pc, if it is one: its AddrPort methods do not allocate
+	buf *Buffer      // for the next read
+}
+
+func newPlainSocket(pc net.PacketConn) *plainSocket {
+	s := &plainSocket{pc: pc}
+	s.udp, _ = pc.(*net.UDPConn)
+	return s
+}
+
+func (s *plainSocket) send(r *Route, b []byte, _ int, _ ECN) (err error) {
+	switch {
+	case s.udp != nil && r.Remote.IsValid():
+		_, err = s.udp.WriteToUDPAddrPort(b, unmapped(r.Remote))
+	case r.RemoteAddr != nil:
+		_, err = s.pc.WriteTo(b, r.RemoteAddr)
+	default:
+		if r.addr.udp == nil || r.addr.of != r.Remote {
+			r.addr.of, r.addr.udp = r.Remote, net.UDPAddrFromAddrPort(unmapped(r.Remote))
+		}
+		_, err = s.pc.WriteTo(b, r.addr.udp)
+	}
+	return err
+}
+
+func (s *plainSocket) read(ms []Message, stats *counters) (int, error) {
+	if s.buf == nil {
+		s.buf = newBuffer(&bigBuffers)
+	}
+	var (
+		m   = Message{}
+		n   int
+		err error
+	)
+	if s.udp != nil {
+		n, m.Remote, err = s.udp.ReadFromUDPAddrPort(s.buf.mem)
+		m.Remote = unmapped(m.Remote)
+	} else if n, m.RemoteAddr, err = s.pc.ReadFrom(s.buf.mem); err == nil {
+		m.Remote = addrPortOf(m.RemoteAddr)
+	}
+	if err != nil || n <= 0 || n > len(s.buf.mem) {
+		return 0, err
+	}
+	s.buf, m.Buf = handOver(s.buf, n)
+	m.Data, m.Segment = m.Buf.Bytes(), n
+	ms[0] = m
+	stats.received(1, 1, 0)
+	return 1, nil
+}
+
+// handOver splits what a read left in buf into the buffer for the caller and the
+// one for the next read, nil if there has to be a new one. Small messages move,
+// so that the large buffer stays.
+func handOver(buf *Buffer, n int) (next, out *Buffer) {
+	if n <= smallSize {
+		return buf, CopyBuffer(buf.mem[:n])
+	}
+	buf.n = n
+	return nil, buf
+}
+
+func addrPortOf(a net.Addr) netip.AddrPort {
+	if u, ok := a.(*net.UDPAddr); ok && u != nil {
+		return unmapped(u.AddrPort())
+	}
+	return netip.AddrPort{}
+}
+
+func unmapped(a netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
+}
+
+func (s *plainSocket) writable() (now, ok bool) { return false, false }
+func (s *plainSocket) awaitWritable() error     { return nil }
+func (s *plainSocket) detach()                  {}

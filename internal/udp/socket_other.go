@@ -1,0 +1,9 @@
+//go:build !linux
+
+package udp
+
+import "net"
+
+func newSocket(pc net.PacketConn, _ abilities) (socket, abilities, error) {
+	return newPlainSocket(pc), abilities{}, nil
+}
