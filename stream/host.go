@@ -1,0 +1,52 @@
+package stream
+
+import (
+	"context"
+	"time"
+)
+
+// Host is the connection as a stream sees it.
+type Host interface {
+	// Lock and Unlock are the monitor's mutex.
+	Lock()
+	Unlock()
+
+	// SendReady says that s has something new to send: bytes, FIN, lost
+	// bytes, RESET_STREAM or STREAM_DATA_BLOCKED. Monitor held. It may be
+	// called again for a stream that is ready already.
+	SendReady(s *Send)
+	// Push comes after a writer added bytes or FIN, or cancelled: the host
+	// sends in the caller's goroutine or wakes its own. Called without any
+	// lock, always after SendReady.
+	Push(s *Send)
+	// SendDone says that s has come to its end: all bytes and FIN are
+	// acknowledged, or the RESET_STREAM is. Monitor held, called once.
+	SendDone(s *Send)
+
+	// BufferRoom is how many more unsent bytes the connection takes over all
+	// its streams; a writer waits while it is not positive. Monitor held.
+	BufferRoom() int
+	// Buffered reports a change of the unsent bytes. When BufferRoom becomes
+	// positive again the host calls Wake of its streams. Monitor held.
+	Buffered(delta int)
+
+	// RecvUpdate says that r wants MAX_STREAM_DATA or STOP_SENDING sent.
+	// Monitor held.
+	RecvUpdate(r *Recv)
+	// RecvConsumed says that n bytes were read or discarded, which gives the
+	// connection's window that much credit back. Monitor held.
+	RecvConsumed(n int64)
+	// RecvDone says that r has come to its end: all data was read, its reset
+	// was, or it was cancelled and its final size is known. Monitor held,
+	// called once.
+	RecvDone(r *Recv)
+
+	// After runs f soon, without any lock and off the receive path, in the
+	// order of the calls. Monitor held.
+	After(f func())
+
+	// RTT is the smoothed round-trip time, 0 while unknown. Monitor held.
+	RTT() time.Duration
+	// Context is the parent of the streams' contexts. Called without any lock.
+	Context() context.Context
+}
