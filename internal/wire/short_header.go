@@ -1,0 +1,33 @@
+package wire
+
+// keyPhaseBit of the first byte of a short header (RFC 9000 §17.3.1).
+const keyPhaseBit = 0x04
+
+// ShortHeaderLen is the number of bytes that AppendShort appends, packet number
+// included.
+func ShortHeaderLen(connIDLen, pnLen int) int { return 1 + connIDLen + pnLen }
+
+// AppendShort appends the header of a 1-RTT packet (RFC 9000 §17.3.1). pnLen is
+// 1 to 4. The spin bit is left 0: it is not covered by header protection, and a
+// caller that wants another value may set 0x20 in the first byte (§17.4).
+func AppendShort(b, dst []byte, pn int64, pnLen int, keyPhase bool) []byte {
+	b0 := fixedBit | byte(pnLen-1)
+	if keyPhase {
+		b0 |= keyPhaseBit
+	}
+	b = append(b, b0)
+	b = append(b, dst...)
+	return AppendPN(b, pn, pnLen)
+}
+
+// ParseShort checks what can be seen of a 1-RTT packet before header protection
+// is removed, and finds its Destination Connection ID, of connIDLen bytes, which
+// aliases b. The packet number starts at 1+connIDLen. The error is
+// ErrInvalidHeader: the packet must be dropped.
+func ParseShort(b []byte, connIDLen int) (dst []byte, err error) {
+	// RFC 9000 §17.3.1: packets with a zero fixed bit must be discarded.
+	if len(b) < 1+connIDLen || b[0]&(headerFormBit|fixedBit) != fixedBit {
+		return nil, ErrInvalidHeader
+	}
+	return b[1 : 1+connIDLen : 1+connIDLen], nil
+}
