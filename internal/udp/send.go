@@ -80,7 +80,6 @@ func (c *Conn) Send(r *Route, b []byte, segment int, ecn ECN) (sent int, err err
 		}
 		b = b[n:]
 	}
-	c.unblocked()
 	return sent, nil
 }
 
@@ -111,6 +110,7 @@ func (c *Conn) call(r *Route, b []byte, segment int, ecn ECN) (sent int, err err
 	if sent > 0 {
 		r.worked = true
 		c.stats.sent(sent)
+		c.unblocked()
 	}
 	return sent, err
 }
