@@ -154,7 +154,10 @@ func errOldKey() error {
 // goroutine, monitor held, after every batch and before its packets can be
 // acknowledged. The error, KEY_UPDATE_ERROR, must close the connection.
 func (k *OneRTT) Received(now time.Time, pto time.Duration) (err error) {
-	r := &k.recv
+	r, s := &k.recv, &k.send
+	if s.acked && s.ackedAt.IsZero() {
+		s.ackedAt = now
+	}
 	if r.prev != nil {
 		if r.updated.IsZero() {
 			r.updated = now
@@ -167,12 +170,12 @@ func (k *OneRTT) Received(now time.Time, pto time.Duration) (err error) {
 			return err
 		}
 	}
-	if r.gen <= k.send.gen {
+	if r.gen <= s.gen {
 		return nil
 	}
 	// §6.2: the peer "has updated keys twice without awaiting confirmation", or
 	// before the first confirmation there could be.
-	if k.send.first < 0 {
+	if s.first < 0 {
 		return keyUpdateError("key update before the previous one was acknowledged")
 	}
 	return k.updateSend()

@@ -16,7 +16,7 @@ type sendPhase struct {
 	first   int64     // the first number sent in generation gen, -1 if none yet
 	count   uint64    // packets sent in it
 	acked   bool      // one of them was acknowledged
-	ackedAt time.Time // when MaybeUpdate learnt of it
+	ackedAt time.Time // and when Received learnt of it
 
 	limit    uint64 // packets that one key may protect; 0: no limit
 	interval uint64 // packets after which we update; 0: never
@@ -74,8 +74,8 @@ func (k *OneRTT) SendLimit() error {
 }
 
 // Acked notes that the peer acknowledged largest, the highest number of an ACK
-// frame of the 1-RTT space. Connection's goroutine, monitor held. The error,
-// KEY_UPDATE_ERROR, must close the connection.
+// frame of the 1-RTT space. Connection's goroutine, monitor held, before the
+// batch's Received. The error, KEY_UPDATE_ERROR, must close the connection.
 func (k *OneRTT) Acked(largest int64) error {
 	s := &k.send
 	if s.acked || s.first < 0 || largest < s.first {
@@ -91,18 +91,14 @@ func (k *OneRTT) Acked(largest int64) error {
 }
 
 // MaybeUpdate starts a key update, if one is due and allowed, and tells whether it
-// did. It is to be called between flights, and often: the wait after an update
-// runs from the call that first sees it acknowledged. Monitor held.
+// did. It is to be called between flights. Monitor held.
 func (k *OneRTT) MaybeUpdate(now time.Time, pto time.Duration) bool {
 	s := &k.send
-	if !s.acked || !s.confirmed {
-		return false // §6.1, both are a MUST
-	}
-	if s.ackedAt.IsZero() {
-		s.ackedAt = now
-	}
 	if s.interval == 0 || s.count < s.interval {
 		return false
+	}
+	if !s.confirmed || s.ackedAt.IsZero() {
+		return false // §6.1, both are a MUST
 	}
 	// §6.5: after an update "SHOULD wait three times the PTO", for the peer may
 	// still hold old keys in place of the next ones. A key about to wear out does
