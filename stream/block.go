@@ -1,16 +1,225 @@
 package stream
 
-// Block is a contiguous run of one stream's bytes, in pooled memory ([Get]).
-// It has one owner at a time.
+import "sync"
+
+// The size classes of pooled blocks. 1 KiB so that a short message pins
+// little, 64 KiB for bulk writes, 256 KiB for a pass of jumbo datagrams.
+const (
+	class1K = iota
+	class4K
+	class16K
+	class64K
+	class256K
+	classes
+
+	unpooled int8 = -1
+)
+
+var classSize = [classes]int{1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10}
+
+var (
+	blockPools [classes]sync.Pool
+	ownedPool  sync.Pool // headers of owned blocks
+)
+
+// audit, set by tests only, sees every block as it leaves the pool and as it
+// comes back.
+var audit func(b *Block, taken bool)
+
+// Block is a contiguous run of one stream's bytes: in pooled memory ([Get]),
+// or in memory lent by the application. It has one owner at a time, and goes
+// back to the pool once.
 type Block struct {
-	buf []byte
+	buf     []byte
+	off     int64  // offset in the stream of buf[0]
+	n       int    // bytes of the stream in buf
+	live    int    // of these, not yet acknowledged
+	release func() // owned blocks: gives the memory back to the application
+	class   int8
+	owned   bool
 }
 
-// Get takes a block of at least n bytes from the pool. Its bytes are old ones.
-func Get(n int) *Block { return &Block{buf: make([]byte, n)} }
+// Get takes a block of at least n bytes from the pool. The bytes in it are
+// old ones.
+func Get(n int) *Block {
+	c := 0
+	for c < classes && classSize[c] < n {
+		c++
+	}
+	var b *Block
+	switch {
+	case c == classes:
+		b = &Block{buf: make([]byte, n), class: unpooled}
+	default:
+		if x := blockPools[c].Get(); x != nil {
+			b = x.(*Block)
+		} else {
+			b = &Block{buf: make([]byte, classSize[c]), class: int8(c)}
+		}
+	}
+	if audit != nil {
+		audit(b, true)
+	}
+	return b
+}
 
-// Bytes returns the whole memory of the block.
+// own links foreign memory as a block.
+func own(p []byte, release func()) *Block {
+	b, _ := ownedPool.Get().(*Block)
+	if b == nil {
+		b = &Block{class: unpooled, owned: true}
+	}
+	b.buf, b.release = p, release
+	if audit != nil {
+		audit(b, true)
+	}
+	return b
+}
+
+// Bytes returns the whole memory of the block, at least as much as was asked
+// of Get.
 func (b *Block) Bytes() []byte { return b.buf }
 
-// Release gives the block back. The caller must not use it afterwards.
-func (b *Block) Release() {}
+// Release gives back a block from Get that was not handed to a stream. It
+// must not be used afterwards.
+func (b *Block) Release() { b.free(nil) }
+
+// free gives the block back: to its pool, or, through h.After, to the
+// application.
+func (b *Block) free(h Host) {
+	if audit != nil {
+		audit(b, false)
+	}
+	b.off, b.n, b.live = 0, 0, 0
+	if b.owned {
+		if b.release != nil {
+			h.After(b.release)
+		}
+		b.buf, b.release = nil, nil
+		ownedPool.Put(b)
+		return
+	}
+	if b.class != unpooled {
+		blockPools[b.class].Put(b)
+	}
+}
+
+// spare is how many more bytes the block takes behind its last one.
+func (b *Block) spare() int {
+	if b.owned {
+		return 0
+	}
+	return len(b.buf) - b.n
+}
+
+// queue holds a send side's blocks by offset, in a ring: draining moves
+// nothing. A block freed out of order leaves an empty entry, which keeps its
+// offset for the search until it reaches an end of the ring.
+type queue struct {
+	ring []queued // its length is a power of two
+	head int
+	n    int
+}
+
+type queued struct {
+	off int64
+	b   *Block
+}
+
+func (q *queue) at(i int) *queued { return &q.ring[(q.head+i)&(len(q.ring)-1)] }
+
+// last returns the block with the highest offset, or nil.
+func (q *queue) last() *Block {
+	if q.n == 0 {
+		return nil
+	}
+	return q.at(q.n - 1).b
+}
+
+func (q *queue) push(b *Block) {
+	if q.n == len(q.ring) {
+		ring := make([]queued, max(4, 2*len(q.ring)))
+		for i := range q.n {
+			ring[i] = *q.at(i)
+		}
+		q.ring, q.head = ring, 0
+	}
+	q.n++
+	*q.at(q.n - 1) = queued{b.off, b}
+}
+
+// insert puts b at its place by offset.
+func (q *queue) insert(b *Block) {
+	q.push(b)
+	i := q.n - 1
+	for ; i > 0 && q.at(i-1).off > b.off; i-- {
+		*q.at(i) = *q.at(i - 1)
+	}
+	*q.at(i) = queued{b.off, b}
+}
+
+// find returns the index of the last entry that begins at or below off, or -1.
+func (q *queue) find(off int64) int {
+	lo, hi := 0, q.n
+	for lo < hi {
+		if m := int(uint(lo+hi) >> 1); q.at(m).off <= off {
+			lo = m + 1
+		} else {
+			hi = m
+		}
+	}
+	return lo - 1
+}
+
+// drop empties entry i, whose block the caller has freed or keeps.
+func (q *queue) drop(i int) {
+	q.at(i).b = nil
+	for q.n > 0 && q.at(0).b == nil {
+		q.head = (q.head + 1) & (len(q.ring) - 1)
+		q.n--
+	}
+	for q.n > 0 && q.at(q.n-1).b == nil {
+		q.n--
+	}
+}
+
+// copyOut copies the bytes from off on into dst, and reports whether all of
+// them were here.
+func (q *queue) copyOut(dst []byte, off int64) bool {
+	for i := q.find(off); len(dst) > 0; i++ {
+		if i < 0 || i >= q.n {
+			return false
+		}
+		b := q.at(i).b
+		if b == nil || off < b.off || off >= b.off+int64(b.n) {
+			return false
+		}
+		k := copy(dst, b.buf[off-b.off:b.n])
+		dst = dst[k:]
+		off += int64(k)
+	}
+	return true
+}
+
+// acked counts [lo, hi) as acknowledged, which it was not before, and frees
+// the blocks that are thereby done, but for keep.
+func (q *queue) acked(lo, hi int64, h Host, keep *Block) {
+	i := max(q.find(lo), 0)
+	for i < q.n && q.at(i).off < hi {
+		b := q.at(i).b
+		if b != nil {
+			end := b.off + int64(b.n)
+			if k := min(hi, end) - max(lo, b.off); k > 0 {
+				b.live -= int(k)
+				if b.live == 0 && b != keep {
+					b.free(h)
+					q.drop(i)
+					if i == 0 { // the head moved on: so did the next entry
+						i = -1
+					}
+				}
+			}
+		}
+		i++
+	}
+}

@@ -24,7 +24,9 @@ type Host interface {
 	SendDone(s *Send)
 
 	// BufferRoom is how many more unsent bytes the connection takes over all
-	// its streams; a writer waits while it is not positive. Monitor held.
+	// its streams; a writer waits while it is not positive and its own stream
+	// has 4 KiB unsent: so much every stream may have, lest streams that the
+	// peer does not read hold up those that it does. Monitor held.
 	BufferRoom() int
 	// Buffered reports a change of the unsent bytes. When BufferRoom becomes
 	// positive again the host calls Wake of its streams. Monitor held.

@@ -2,92 +2,539 @@ package stream
 
 import (
 	"context"
-	"net"
+	"math"
 	"time"
 )
 
+// Defaults of SetWriteBuffer, in bytes. The high mark is a little more than
+// one flight, so that a flight can be filled whole; the low mark wakes the
+// writer while that flight is still being packed, so that copying overlaps
+// with sealing and sending.
+const (
+	DefaultHigh = 64 << 10
+	DefaultLow  = 32 << 10
+)
+
+// reserve is how many unsent bytes a stream may have however many the
+// connection has: streams that the peer does not read must not fill the
+// connection's buffer for those that it reads.
+const reserve = 4 << 10
+
+// datagram is how many bytes may be unsent when Write returns in the mode of
+// SetWriteBuffer(0, 0).
+const datagram = 1452
+
+// resetState is where the RESET_STREAM stands (RFC 9000 §3.1, §13.3).
+type resetState uint8
+
+const (
+	resetNone resetState = iota
+	resetDue
+	resetSent
+	resetAcked
+)
+
 // Send is the sending half of a stream.
+//
+// Its bytes are [0, acc), accepted from the application. Of these [0, next)
+// were packed at least once: they use credit, and next is the final size of a
+// reset. A packed byte is in flight unless it is acked (below base, or in
+// acked) or lost; lost never holds an acked byte. [next, acc) is unsent, and
+// in the blocks. A packed and unacked byte is in the blocks too, but for
+// those of a source that is read again (see source).
 type Send struct {
-	id int64
-	h  Host
+	h    Host
+	id   int64
+	gate gate
+	q    queue
+
+	acc    int64
+	next   int64
+	copied int64 // end of the new bytes that Copy handed out, packed or not
+	credit int64 // MAX_STREAM_DATA
+	base   int64
+	acked  ranges // above base
+	lost   ranges
+
+	low, high int
+	writable  chan struct{} // closed at the next fall below low; nil: nobody asked
+	filling   *Block        // a writer copies into its spare part right now
+	src       *source
+	ctx       *streamContext
+	cork      *time.Timer
+
+	err       error // why no byte leaves or is added any more (reset, connection closed)
+	resetCode uint64
+	blockedAt int64 // credit that STREAM_DATA_BLOCKED was sent for
+
+	want      want
+	reset     resetState
+	unbuffer  bool // SetWriteBuffer(0, 0)
+	paused    bool // unsent reached high and has not fallen to low since
+	corked    bool
+	closing   bool // Close was called: no call may begin to add bytes
+	finQueued bool // acc is the final size
+	finSent   bool
+	finLost   bool
+	finAcked  bool
+	done      bool // SendDone was called, or never will be
+}
+
+// want is what the call inside the gate waits for.
+type want uint8
+
+const (
+	wantRoom   want = iota // room for more bytes
+	wantSent               // at most one datagram unsent
+	wantSource             // source.ready
+)
+
+type streamContext struct {
+	context.Context
+	cancel context.CancelCauseFunc
 }
 
 // NewSend makes the sending half of stream id. credit is the peer's initial
 // MAX_STREAM_DATA.
-func NewSend(id int64, h Host, credit int64) *Send { return &Send{id: id, h: h} }
+func NewSend(id int64, h Host, credit int64) *Send {
+	return &Send{h: h, id: id, credit: credit, low: DefaultLow, high: DefaultHigh, blockedAt: -1}
+}
 
 // ID returns the stream's ID.
 func (s *Send) ID() int64 { return s.id }
 
-func (s *Send) Write(p []byte) (int, error)                      { panic("todo") }
-func (s *Send) WriteBuffers(b *net.Buffers) (int64, error)       { panic("todo") }
-func (s *Send) WriteOwned(p []byte, release func()) (int, error) { panic("todo") }
-func (s *Send) TryWriteAll(p []byte) error                       { panic("todo") }
-func (s *Send) Close() error                                     { panic("todo") }
-func (s *Send) CloseWith(p []byte) (int, error)                  { panic("todo") }
-func (s *Send) Cancel(code uint64)                               { panic("todo") }
-func (s *Send) SetDeadline(t time.Time)                          { panic("todo") }
-func (s *Send) SetWriteBuffer(low, high int) error               { panic("todo") }
-func (s *Send) Writable() <-chan struct{}                        { panic("todo") }
-func (s *Send) Cork()                                            { panic("todo") }
-func (s *Send) Uncork()                                          { panic("todo") }
-func (s *Send) Context() context.Context                         { panic("todo") }
-
-// Next: monitor held.
-func (s *Send) Next(max int) (off int64, n int, fin, lost, ok bool) { panic("todo") }
-
-// Probe: monitor held. The first range at hand that is in flight, for a PTO
-// probe; then Copy and Packed as usual.
-func (s *Send) Probe(max int) (off int64, n int, fin, ok bool) { panic("todo") }
-
-// Copy: monitor held.
-func (s *Send) Copy(dst []byte, off int64) { panic("todo") }
-
-// Packed: monitor held. Returns the number of NEW bytes (connection credit),
-// or -1 if the range was refused (reset, closed, taken back) and must not leave.
-func (s *Send) Packed(off int64, n int, fin bool) int { panic("todo") }
-
-func (s *Send) OnAcked(off int64, n int, fin bool)                { panic("todo") } // monitor held
-func (s *Send) OnLost(off int64, n int, fin bool)                 { panic("todo") } // monitor held
-func (s *Send) SetCredit(max int64) bool                          { panic("todo") } // monitor held; true if it grew
-func (s *Send) Credit() int64                                     { panic("todo") } // monitor held
-func (s *Send) Blocked() bool                                     { panic("todo") } // monitor held; STREAM_DATA_BLOCKED at Credit() is due
-func (s *Send) BlockedSent()                                      { panic("todo") } // monitor held
-func (s *Send) BlockedLost(limit int64)                           { panic("todo") } // monitor held
-func (s *Send) StopSending(code uint64)                           { panic("todo") } // monitor held
-func (s *Send) ResetDue() (code uint64, finalSize int64, ok bool) { panic("todo") } // monitor held
-func (s *Send) ResetSent()                                        { panic("todo") } // monitor held
-func (s *Send) ResetAcked()                                       { panic("todo") } // monitor held
-func (s *Send) ResetLost()                                        { panic("todo") } // monitor held
-func (s *Send) HasPending() bool                                  { panic("todo") } // monitor held
-func (s *Send) ConnClosed(err error)                              { panic("todo") } // monitor held
-func (s *Send) Unsent() int                                       { panic("todo") } // monitor held
-func (s *Send) Wake()                                             { panic("todo") } // monitor held
-func (s *Send) Err() error                                        { panic("todo") } // monitor held; why nothing can be added any more, or nil
-
-func (s *Send) BeginSource(ctx context.Context) error { panic("todo") }
-func (s *Send) EndSource()                            { panic("todo") }
-func (s *Send) WaitSource(ctx context.Context, ready func() bool) error {
-	panic("todo")
+// Next names the next contiguous range to pack: lost bytes first, in
+// ascending order, then new bytes at hand, as far as the stream's credit and
+// max, the connection's, allow; or a FIN alone (n == 0), which needs no
+// credit. fin says that the range ends the stream, lost that it was packed
+// before (and uses no credit). Nothing moves until Packed. Monitor held.
+func (s *Send) Next(max int) (off int64, n int, fin, lost, ok bool) {
+	if s.err != nil {
+		return 0, 0, false, false, false
+	}
+	if !s.lost.empty() {
+		f := s.lost.spans()[0]
+		return f.lo, int(f.hi - f.lo), s.finDue() && f.hi == s.acc, true, true
+	}
+	if n := min(s.newBytes(), int64(max)); n > 0 {
+		return s.next, int(n), s.finDue() && s.next+n == s.acc, false, true
+	}
+	if s.finDue() && s.next == s.acc {
+		return s.acc, 0, true, s.finLost, true
+	}
+	return 0, 0, false, false, false
 }
 
-// AppendBlock: monitor held. Takes b over in any case; an error says that the
-// stream takes nothing any more (b is released then).
-func (s *Send) AppendBlock(b *Block, n int) error { panic("todo") }
-
-// PackedSource: monitor held. Number of new bytes, or -1 if refused.
-func (s *Send) PackedSource(off int64, lens []uint16, hashes []uint64, fin bool) int {
-	panic("todo")
+// newBytes is how many new bytes may be packed now.
+func (s *Send) newBytes() int64 {
+	if s.corked {
+		return 0
+	}
+	return max(0, min(s.acc, s.credit)-s.next)
 }
 
-// LostSource: monitor held. The slices are valid until the next call.
-func (s *Send) LostSource() (off int64, lens []uint16, hashes []uint64, ok bool) {
-	panic("todo")
+func (s *Send) finDue() bool { return s.finQueued && (!s.finSent || s.finLost) }
+
+// Probe is Next for a PTO probe: the first bytes at hand, or the FIN, that
+// are in flight and so would not be sent again yet. Monitor held.
+func (s *Send) Probe(max int) (off int64, n int, fin, ok bool) {
+	if s.err != nil {
+		return 0, 0, false, false
+	}
+	for i := range s.q.n {
+		b := s.q.at(i).b
+		if b == nil {
+			continue
+		}
+		lo, hi := s.unacked(b.off, min(b.off+int64(b.n), s.next))
+		if lo < hi {
+			n := min(hi-lo, int64(max))
+			return lo, int(n), s.finQueued && s.finSent && !s.finAcked && lo+n == s.acc, n > 0
+		}
+	}
+	if s.finSent && !s.finAcked {
+		return s.acc, 0, true, true
+	}
+	return 0, 0, false, false
 }
 
-func (s *Send) Refill(off int64, b *Block, n int) { panic("todo") } // monitor held; takes b over
-func (s *Send) NewOffset() int64                  { panic("todo") } // monitor held
-func (s *Send) NewCredit() int64                  { panic("todo") } // monitor held
-func (s *Send) FinishSource()                     { panic("todo") } // monitor held
-func (s *Send) AllAcked(off int64) bool           { panic("todo") } // monitor held
-func (s *Send) OnAckedFunc(f func(off int64))     { panic("todo") } // monitor held
+// unacked returns the first run of [lo, hi) that is not acknowledged.
+func (s *Send) unacked(lo, hi int64) (int64, int64) {
+	return s.acked.gap(max(lo, s.base), max(hi, s.base))
+}
+
+// Copy copies the bytes from off on into dst. It reports false, and clears
+// what it has not, if some of them are not at hand any more, which happens
+// only if the monitor was released since Next; Packed refuses the range then.
+// Monitor held.
+func (s *Send) Copy(dst []byte, off int64) bool {
+	if !s.q.copyOut(dst, off) {
+		clear(dst)
+		return false
+	}
+	s.copied = max(s.copied, off+int64(len(dst)))
+	return true
+}
+
+// Packed commits the range [off, off+n), and FIN, into packets that will
+// leave. It returns how many of the bytes are new, for the connection's
+// credit, or -1 if the range must not leave: the stream was reset or the
+// connection closed, or the bytes were acknowledged or taken back since Next.
+// A refusal changes nothing. Monitor held.
+func (s *Send) Packed(off int64, n int, fin bool) int {
+	end := off + int64(n)
+	switch {
+	case s.err != nil, s.done, off > s.next, end > s.acc, end > s.next && end > s.credit,
+		fin && (!s.finQueued || end != s.acc || s.finAcked):
+		return -1
+	}
+	if old := min(end, s.next); off < old {
+		if off < s.base || s.acked.overlaps(off, old) {
+			return -1
+		}
+		s.lost.remove(off, old)
+	}
+	if fin {
+		s.finSent, s.finLost = true, false
+	}
+	fresh := int(max(0, end-s.next))
+	if fresh > 0 {
+		s.next = end
+		s.h.Buffered(-fresh)
+		s.drained()
+	}
+	s.wakeSource()
+	return fresh
+}
+
+// OnAcked says that the peer has the range, and FIN. Anything that was packed
+// may be named, late, twice, or after the end. Monitor held.
+func (s *Send) OnAcked(off int64, n int, fin bool) {
+	if s.err != nil || s.done {
+		return
+	}
+	lo, hi := max(off, s.base), min(off+int64(n), s.next)
+	for a := lo; a < hi; {
+		g, end := s.acked.gap(a, hi)
+		if g == end {
+			break
+		}
+		s.q.acked(g, end, s.h, s.filling)
+		a = end
+	}
+	if lo < hi {
+		// To resend = lost − acked (RFC 9000 §13.3): a late acknowledgement
+		// withdraws the range.
+		s.lost.remove(lo, hi)
+		if lo == s.base {
+			s.base = hi
+			for !s.acked.empty() && s.acked.spans()[0].lo <= s.base {
+				s.base = max(s.base, s.acked.spans()[0].hi)
+				s.acked.cut(0, 1)
+			}
+		} else {
+			s.acked.add(lo, hi)
+		}
+		if s.src != nil {
+			s.src.acked(s, lo, hi)
+		}
+	}
+	if fin && s.finSent {
+		s.finAcked, s.finLost = true, false
+	}
+	// The FIN has an acknowledgement of its own (RFC 9000 §3.1): bytes alone
+	// do not complete the stream.
+	if s.finAcked && s.base == s.acc {
+		s.done = true
+		s.h.SendDone(s)
+	}
+	s.wakeSource()
+}
+
+// OnLost says that the range, and FIN, did not arrive, or was never sent. It
+// is as tolerant as OnAcked. Monitor held.
+func (s *Send) OnLost(off int64, n int, fin bool) {
+	if s.err != nil || s.done {
+		return
+	}
+	lo, hi := max(off, s.base), min(off+int64(n), s.next)
+	for lo < hi {
+		g, end := s.acked.gap(lo, hi)
+		if g == end {
+			break
+		}
+		if s.src != nil && len(s.src.slots) > 0 {
+			s.src.lost(s, g, end)
+			if s.err != nil {
+				return // nobody can read them again: the stream was reset
+			}
+		} else {
+			s.lost.add(g, end)
+		}
+		lo = end
+	}
+	if fin && s.finSent && !s.finAcked {
+		s.finLost = true
+	}
+	if !s.lost.empty() || s.finLost {
+		s.h.SendReady(s)
+	}
+	s.wakeSource()
+}
+
+// SetCredit takes the peer's MAX_STREAM_DATA and reports whether it is more
+// than before. Monitor held.
+func (s *Send) SetCredit(max int64) bool {
+	if max <= s.credit {
+		return false // RFC 9000 §4.1: a smaller limit is ignored
+	}
+	s.credit = max
+	if s.err == nil && s.newBytes() > 0 {
+		s.h.SendReady(s)
+	}
+	s.wakeSource()
+	return true
+}
+
+// Credit is the peer's MAX_STREAM_DATA. Monitor held.
+func (s *Send) Credit() int64 { return s.credit }
+
+// Blocked says that STREAM_DATA_BLOCKED with Credit is due: there are new
+// bytes, or a source that has some, credit is used up, and the peer was not
+// told yet. Monitor held.
+func (s *Send) Blocked() bool {
+	return s.err == nil && s.next >= s.credit && s.blockedAt != s.credit &&
+		(s.acc > s.next || s.gate.inside == aSource && !s.finQueued)
+}
+
+// BlockedSent says that STREAM_DATA_BLOCKED was packed. Monitor held.
+func (s *Send) BlockedSent() { s.blockedAt = s.credit }
+
+// BlockedLost says that the STREAM_DATA_BLOCKED with this limit was lost. It
+// is due again if the stream is still blocked there (RFC 9000 §13.3).
+// Monitor held.
+func (s *Send) BlockedLost(limit int64) {
+	if limit == s.blockedAt {
+		s.blockedAt = -1
+		if s.Blocked() {
+			s.h.SendReady(s)
+		}
+	}
+}
+
+// Cancel ends the stream with a RESET_STREAM, now. Bytes that were not
+// acknowledged may never arrive. It does nothing if the stream has ended.
+func (s *Send) Cancel(code uint64) {
+	s.h.Lock()
+	if s.err != nil || s.done {
+		s.h.Unlock()
+		return
+	}
+	s.abort(code, errs.Reset(s.id, code, false))
+	s.h.Unlock()
+	s.h.Push(s)
+}
+
+// StopSending handles the peer's STOP_SENDING: the stream is reset with the
+// same code (RFC 9000 §3.5), also after FIN, as nobody wants the bytes.
+// Monitor held.
+func (s *Send) StopSending(code uint64) {
+	if s.err == nil && !s.done {
+		s.abort(code, errs.Reset(s.id, code, true))
+	}
+}
+
+func (s *Send) abort(code uint64, err error) {
+	s.resetCode = code
+	s.reset = resetDue
+	s.end(err)
+	s.h.SendReady(s)
+}
+
+// end lets go of everything: no byte leaves or is added from here on.
+func (s *Send) end(err error) {
+	s.err = err
+	if s.cork != nil {
+		s.cork.Stop()
+	}
+	for i := range s.q.n {
+		// A block that a writer is copying into is its to free.
+		if b := s.q.at(i).b; b != nil && b != s.filling {
+			b.free(s.h)
+		}
+	}
+	s.q = queue{}
+	s.lost, s.acked = ranges{}, ranges{}
+	if s.src != nil {
+		s.src.slots, s.src.nlost = nil, 0
+	}
+	if n := s.Unsent(); n > 0 {
+		s.acc = s.next
+		s.h.Buffered(-n)
+	}
+	s.gate.signalAll()
+	s.fireWritable()
+	s.endContext(err)
+}
+
+// ResetDue says that RESET_STREAM is to be sent. The final size is the
+// highest offset that was packed (RFC 9000 §4.5). Monitor held.
+func (s *Send) ResetDue() (code uint64, finalSize int64, ok bool) {
+	return s.resetCode, s.next, s.reset == resetDue
+}
+
+// ResetSent says that RESET_STREAM was packed. Monitor held.
+func (s *Send) ResetSent() {
+	if s.reset == resetDue {
+		s.reset = resetSent
+	}
+}
+
+// ResetLost makes the RESET_STREAM due again, unless one was acknowledged.
+// Monitor held.
+func (s *Send) ResetLost() {
+	if s.reset == resetSent {
+		s.reset = resetDue
+		s.h.SendReady(s)
+	}
+}
+
+// ResetAcked says that the peer has the RESET_STREAM: the stream is done.
+// Monitor held.
+func (s *Send) ResetAcked() {
+	if s.reset == resetNone || s.done {
+		return
+	}
+	s.reset = resetAcked
+	s.done = true
+	s.h.SendDone(s)
+}
+
+// HasPending reports whether Next, with enough connection credit, or ResetDue
+// would give something. Monitor held.
+func (s *Send) HasPending() bool {
+	if s.reset == resetDue {
+		return true
+	}
+	_, _, _, _, ok := s.Next(math.MaxInt32)
+	return ok
+}
+
+// ConnClosed ends the stream with the connection: calls that wait return err,
+// blocks are freed, and nothing is sent any more. Monitor held.
+func (s *Send) ConnClosed(err error) {
+	if s.err == nil {
+		s.end(err)
+	}
+	s.reset = resetNone
+	s.done = true
+}
+
+// Err is why no byte can be added or leaves any more: the error of a reset or
+// of the connection, or nil. Monitor held.
+func (s *Send) Err() error { return s.err }
+
+// Unsent is how many bytes were accepted and not yet packed. Monitor held.
+func (s *Send) Unsent() int { return int(s.acc - s.next) }
+
+// Wake makes calls that wait look again, after the connection's room for
+// unsent bytes changed, or whatever a source waits for did. Monitor held.
+func (s *Send) Wake() {
+	s.wakeWriter()
+	s.wakeSource()
+}
+
+// drained follows every fall of the unsent bytes.
+func (s *Send) drained() {
+	if n := s.Unsent(); s.paused && n <= s.low && n < s.high {
+		s.paused = false
+	}
+	s.wakeWriter()
+}
+
+// grown follows every rise.
+func (s *Send) grown() {
+	if s.Unsent() >= s.high {
+		s.paused = true
+		s.uncork()
+	}
+}
+
+// room is how many bytes a write may add now.
+func (s *Send) room() int {
+	if s.paused {
+		return 0
+	}
+	n := s.Unsent()
+	return min(s.high-n, max(s.h.BufferRoom(), reserve-n))
+}
+
+func (s *Send) wakeWriter() {
+	if s.gate.parked {
+		switch s.want {
+		case wantRoom:
+			if s.room() > 0 {
+				s.gate.signal()
+			}
+		case wantSent:
+			if s.Unsent() <= datagram {
+				s.gate.signal()
+			}
+		}
+	}
+	if s.writable != nil && s.room() > 0 {
+		s.fireWritable()
+	}
+}
+
+func (s *Send) fireWritable() {
+	if s.writable != nil {
+		close(s.writable)
+		s.writable = nil
+	}
+}
+
+// queueFin makes acc the final size.
+func (s *Send) queueFin() {
+	s.closing, s.finQueued = true, true
+	s.uncork()
+	s.fireWritable()
+	s.h.SendReady(s)
+}
+
+// Context is cancelled when the stream ends for writers: by Close (the cause
+// is Errors.Closed), by a reset, or with the connection.
+func (s *Send) Context() context.Context {
+	s.h.Lock()
+	c := s.ctx
+	s.h.Unlock()
+	if c != nil {
+		return c.Context
+	}
+	// The parent may be of the application's making: no lock here.
+	ctx, cancel := context.WithCancelCause(s.h.Context())
+	mine := &streamContext{ctx, cancel}
+	s.h.Lock()
+	if s.ctx == nil {
+		s.ctx = mine
+	}
+	c = s.ctx
+	cause := s.err
+	if cause == nil && s.closing {
+		cause = errs.Closed
+	}
+	s.h.Unlock()
+	if c != mine {
+		mine.cancel(nil)
+	}
+	if cause != nil {
+		c.cancel(cause)
+	}
+	return c.Context
+}
+
+func (s *Send) endContext(cause error) {
+	if c := s.ctx; c != nil {
+		s.h.After(func() { c.cancel(cause) })
+	}
+}

@@ -1,0 +1,220 @@
+package stream
+
+import (
+	"io"
+	"os"
+	"time"
+)
+
+// Read reads what is there, waiting for the first byte. It returns io.EOF
+// together with the last bytes if the end is known by then, the error of
+// Errors.Reset after a reset or Cancel, and os.ErrDeadlineExceeded after the
+// read deadline. Concurrent reads come one after the other.
+func (r *Recv) Read(p []byte) (int, error) {
+	h := r.h
+	h.Lock()
+	defer h.Unlock()
+	if err := r.enter(); err != nil {
+		return 0, err
+	}
+	defer r.gate.leave()
+	if len(p) == 0 {
+		return 0, r.endErr()
+	}
+	if err := r.wait(r.read + 1); err != nil {
+		return 0, err
+	}
+	n := 0
+	for n < len(p) && r.read < r.ready {
+		k, ok := r.copyOut(p[n:], r.read)
+		if !ok {
+			break // the next call says why
+		}
+		r.consume(int64(k))
+		n += k
+	}
+	if r.eof() {
+		r.tell()
+		return n, io.EOF
+	}
+	if n == 0 {
+		r.tell()
+		return 0, r.err
+	}
+	return n, nil
+}
+
+// Peek fills p with the next bytes and does not consume them. It waits until
+// all of them are there, or for EOF, which it returns with what there is. If
+// need be it gives the peer credit for them, up to the largest window; more
+// than that never comes.
+func (r *Recv) Peek(p []byte) (int, error) {
+	h := r.h
+	h.Lock()
+	defer h.Unlock()
+	if err := r.enter(); err != nil {
+		return 0, err
+	}
+	defer r.gate.leave()
+	if len(p) == 0 {
+		return 0, r.endErr()
+	}
+	end := r.read + int64(len(p))
+	if end > r.limit && r.final < 0 && !r.discarded {
+		r.window = min(max(r.window, int64(len(p))), r.maxWindow)
+		if r.read+r.window > r.limit && !r.maxDue {
+			r.update()
+		}
+	}
+	if err := r.wait(end); err != nil {
+		return 0, err
+	}
+	n, off := 0, r.read
+	for n < len(p) && off < r.ready {
+		k, ok := r.copyOut(p[n:], off)
+		if !ok {
+			r.tell()
+			return 0, r.err
+		}
+		n += k
+		off += int64(k)
+	}
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+// Cancel asks the peer to stop sending, and drops what was not read: reads
+// return an error from here on. It does nothing after EOF.
+func (r *Recv) Cancel(code uint64) {
+	r.h.Lock()
+	defer r.h.Unlock()
+	if r.cancelled || r.done || r.eof() && r.told {
+		return
+	}
+	r.cancelled = true
+	if r.err == nil {
+		r.err = errs.Reset(r.id, code, false)
+		r.stopCode = code
+		// RFC 9000 §3.5: when all data is here nothing is left to stop.
+		if r.stopDue = r.final < 0 || r.ready < r.final; r.stopDue {
+			r.h.RecvUpdate(r)
+		}
+	}
+	r.discard()
+	r.gate.signalAll()
+	r.finish()
+}
+
+// SetDeadline sets the time after which reads fail, also those that wait now.
+// The zero time means never.
+func (r *Recv) SetDeadline(t time.Time) {
+	r.h.Lock()
+	r.gate.setDeadline(t)
+	r.h.Unlock()
+}
+
+// SetFinalSizeCallback has f called once with the stream's final size, when
+// it is known: before this returns, or later by Host.After. A nil f takes the
+// callback back. It is not called if the connection closes before.
+func (r *Recv) SetFinalSizeCallback(f func(int64)) {
+	r.h.Lock()
+	n := r.final
+	if n < 0 && !r.done {
+		r.onSize = f
+	}
+	r.h.Unlock()
+	if n >= 0 && f != nil {
+		f(n)
+	}
+}
+
+// eof reports whether every byte was read.
+func (r *Recv) eof() bool { return r.final >= 0 && r.read == r.final && !r.discarded }
+
+// endErr is what a read of no bytes returns.
+func (r *Recv) endErr() error {
+	if r.eof() {
+		return io.EOF
+	}
+	return r.err
+}
+
+// tell notes that the application knows how the stream ended.
+func (r *Recv) tell() {
+	r.told = true
+	r.finish()
+}
+
+// enter lets a reading call in, after those before it. Monitor held, released
+// while waiting.
+func (r *Recv) enter() error {
+	for {
+		if r.gate.inside == nobody {
+			r.gate.inside = aCall
+			return nil
+		}
+		if err := r.endErr(); err != nil {
+			r.tell()
+			return err
+		}
+		if r.gate.expired() {
+			return os.ErrDeadlineExceeded
+		}
+		r.gate.waitTurn(r.h)
+	}
+}
+
+// wait parks the call inside until the bytes below want are there, or all
+// that will ever be. Monitor held, released while waiting.
+func (r *Recv) wait(want int64) error {
+	for {
+		if err := r.endErr(); err != nil {
+			r.tell()
+			return err
+		}
+		if r.gate.expired() {
+			return os.ErrDeadlineExceeded
+		}
+		if r.ready >= want || r.ready == r.final {
+			return nil
+		}
+		r.want = want
+		r.gate.park(r.h, nil)
+	}
+}
+
+// copyOut copies bytes that are ready, from off on, into p: as many as fit,
+// at most the rest of 16 pages. The monitor is released meanwhile; false
+// says that the bytes were discarded.
+func (r *Recv) copyOut(p []byte, off int64) (int, bool) {
+	n := int(min(int64(len(p)), r.ready-off, 16*pageSize-off&(pageSize-1)))
+	var blocks [16]*Block
+	k := 0
+	for at := off &^ (pageSize - 1); at < off+int64(n); at += pageSize {
+		blocks[k] = r.at(at >> pageShift).b
+		k++
+	}
+	r.copying = off + int64(n)
+	r.h.Unlock()
+
+	dst, lo := p[:n], int(off&(pageSize-1))
+	for _, b := range blocks[:k] {
+		hi := min(lo+len(dst), pageSize)
+		dst = dst[copy(dst, b.buf[lo:hi]):]
+		lo = 0
+	}
+
+	r.h.Lock()
+	r.copying = 0
+	if r.stale != nil {
+		r.stale.Release()
+		r.stale = nil
+	}
+	if r.discarded {
+		r.discard()
+		return 0, false
+	}
+	return n, true
+}
