@@ -16,6 +16,15 @@ type cursor struct {
 }
 
 func (c *cursor) varint() uint64 {
+	// Most values take one byte: the gaps and lengths of an ACK above all.
+	if p := c.b[c.n:]; len(p) > 0 && p[0] < 0x40 {
+		c.n++
+		return uint64(p[0])
+	}
+	return c.longVarint()
+}
+
+func (c *cursor) longVarint() uint64 {
 	v, n, err := quicvarint.Parse(c.b[c.n:])
 	if err != nil {
 		c.fail()

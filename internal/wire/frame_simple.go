@@ -1,6 +1,9 @@
 package wire
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // The frames without fields.
 
@@ -21,11 +24,9 @@ func ParsePadding(b []byte) (Padding, int, error) {
 
 // Append appends N zero bytes.
 func (f Padding) Append(b []byte) []byte {
-	i := len(b)
-	for range f.N {
-		b = append(b, 0)
-	}
-	clear(b[i:])
+	n := len(b)
+	b = slices.Grow(b, f.N)[:n+f.N]
+	clear(b[n:]) // the buffer may hold old bytes
 	return b
 }
 
