@@ -255,6 +255,7 @@ func TestOldKeysAreDropped(t *testing.T) {
 	a.updates()
 	b.gets(a.seal())
 	c.wait(3 * pto)
+	b.gets() // the time has not run out yet
 	b.gets(early)
 	c.wait(time.Millisecond)
 	b.gets(a.seal())
@@ -298,19 +299,34 @@ func TestOldKeysOnHigherNumber(t *testing.T) {
 	}
 }
 
-// An update whose first packet has a lower number than one of the phase before is
-// the same mistake.
-func TestUpdateOnLowerNumber(t *testing.T) {
+// A packet with new keys and a lower number than one with old keys is the same
+// mistake, be it the first packet of its phase or not.
+func TestNewKeysOnLowerNumber(t *testing.T) {
+	for _, first := range []bool{true, false} {
+		a, b, _ := newEnds(t, aesSuite, 1)
+		b.gets(a.seal())
+		a.gets(b.seal())
+		pn := a.nextPN
+		a.nextPN++
+		b.gets(a.seal())
+		a.updates()
+		if !first {
+			b.gets(a.seal())
+		}
+		s, phase := a.SealKey()
+		_, err := b.take(a.sealWith(s, pn, phase))
+		wantCode(t, err, wire.KeyUpdateError)
+	}
+}
+
+func TestOneRTTReservedBits(t *testing.T) {
 	a, b, _ := newEnds(t, aesSuite, 1)
-	b.gets(a.seal())
-	a.gets(b.seal())
-	pn := a.nextPN
-	a.nextPN++
-	b.gets(a.seal())
-	a.updates()
-	s, phase := a.SealKey()
-	_, err := b.take(a.sealWith(s, pn, phase))
-	wantCode(t, err, wire.KeyUpdateError)
+	p := wire.AppendShort(nil, []byte("conn"), 0, 4, false)
+	p[0] |= 0x10
+	p = append(p, make([]byte, 20)...)
+	a.send.sealer.Seal(p, 5, 4, 0)
+	_, err := b.take(packet{bytes: p})
+	wantCode(t, err, wire.ProtocolViolation)
 }
 
 // RFC 9001 §6.2: the second of two updates comes before anything was sent that
