@@ -27,7 +27,8 @@ func (w *controlWriter) add(level, typ int32, size int) []byte {
 }
 
 const (
-	sizeofTOS        = 4  // int
+	sizeofTOS        = 1
+	sizeofClass      = 4  // int
 	sizeofSegment    = 2  // u16
 	sizeofInet4Info  = 12 // struct in_pktinfo { int ifindex; in_addr spec_dst, addr; }
 	sizeofInet6Info  = 20 // struct in6_pktinfo { in6_addr addr; int ifindex; }
@@ -43,11 +44,11 @@ func (w *controlWriter) segment(size int) {
 // ecn marks the packets. The version that counts is that of the packets, which an
 // IPv6 socket chooses by the destination.
 func (w *controlWriter) ecn(v4 bool, mark ECN) {
-	level, typ := int32(unix.IPPROTO_IPV6), int32(unix.IPV6_TCLASS)
 	if v4 {
-		level, typ = unix.IPPROTO_IP, unix.IP_TOS
+		w.add(unix.IPPROTO_IP, unix.IP_TOS, sizeofTOS)[0] = byte(mark)
+	} else {
+		binary.NativeEndian.PutUint32(w.add(unix.IPPROTO_IPV6, unix.IPV6_TCLASS, sizeofClass), uint32(mark))
 	}
-	binary.NativeEndian.PutUint32(w.add(level, typ, sizeofTOS), uint32(mark))
 }
 
 // source chooses the packets' source address and interface. An address of the
@@ -90,7 +91,7 @@ func parseControl(b []byte) (r received) {
 			}
 		case unix.IPPROTO_IP:
 			switch {
-			case h.Type == unix.IP_TOS && len(data) >= 1: // one byte on receiving
+			case h.Type == unix.IP_TOS && len(data) >= sizeofTOS:
 				r.ecn = ECN(data[0] & 3)
 			case h.Type == unix.IP_PKTINFO && len(data) == sizeofInet4Info:
 				// spec_dst is the address to answer from. It is missing when the kernel
@@ -103,7 +104,7 @@ func parseControl(b []byte) (r received) {
 			}
 		case unix.IPPROTO_IPV6:
 			switch {
-			case h.Type == unix.IPV6_TCLASS && len(data) == sizeofTOS:
+			case h.Type == unix.IPV6_TCLASS && len(data) == sizeofClass:
 				r.ecn = ECN(binary.NativeEndian.Uint32(data) & 3)
 			case h.Type == unix.IPV6_PKTINFO && len(data) == sizeofInet6Info:
 				addr := netip.AddrFrom16([16]byte(data[:16])).Unmap()

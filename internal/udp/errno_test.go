@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"runtime"
 	"slices"
 	"syscall"
 	"testing"
@@ -14,8 +13,8 @@ import (
 // The table has what the kernel may say to a flight of 5 datagrams (4×1200, 1×300)
 // on a fast socket, what Send must make of it, and which calls it must make.
 func TestWhatTheKernelRefuses(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		return // nothing is segmented elsewhere: see TestRefusalsOfPlainSockets
+	if !listen(t, "udp4", "127.0.0.1:0").CanGSO() {
+		return // nothing is segmented here: see TestRefusalsOfPlainSockets
 	}
 	always := func(err error) func(int, Sending) Verdict {
 		return func(int, Sending) Verdict { return Verdict{Err: err} }
@@ -128,10 +127,10 @@ func assertQuiet(t *testing.T, from, to *Conn) {
 
 // A07, G1: the card of one destination has no checksum offload. G5: sending goes on.
 func TestGSOGoesOffForTheRouteToBlameOnly(t *testing.T) {
-	if runtime.GOOS != "linux" {
+	from := listen(t, "udp4", "127.0.0.1:0")
+	if !from.CanGSO() {
 		return
 	}
-	from := listen(t, "udp4", "127.0.0.1:0")
 	bad, good := listen(t, "udp4", "127.0.0.1:0"), listen(t, "udp4", "127.0.0.1:0")
 	s := &script{answer: func(_ int, s Sending) Verdict {
 		if s.Datagrams() > 1 && s.Remote == addrOf(bad) {

@@ -56,6 +56,9 @@ func TestTrainsArriveAsTheyWereSent(t *testing.T) {
 				{1, 1, 1}, {1, 1200, 1200}, {2, 1200, 1200}, {64, 1000, 1000}, {45, 1452, 1452}, {45, 1452, 1}, {10, 1452, 700},
 				{40, 1452, 1452}, {3, 16376, 5}, {4, 16376, 16376}, {1, 2048, 2048}, {1, 2049, 2049}, {100, 900, 20}, {7, 300, 299},
 			} {
+				if runtime.GOOS != "linux" && shape.segment > 9000 {
+					continue // more than some systems send by default
+				}
 				what := fmt.Sprintf("%d×%d, last %d", shape.datagrams, shape.segment, shape.last)
 				b := train(byte(i), (shape.datagrams-1)*shape.segment+shape.last, shape.segment)
 				sent, err := from.Send(r, b, shape.segment, NotECT)

@@ -14,7 +14,10 @@ type Stats struct {
 }
 
 type counters struct {
-	sends, sentDatagrams, segmentedSends                  atomic.Uint64
+	sends, sentDatagrams, segmentedSends atomic.Uint64
+
+	_ [64]byte // the reader works on another core than the senders
+
 	reads, receivedDatagrams, coalescedReads, truncations atomic.Uint64
 }
 
