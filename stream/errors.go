@@ -18,8 +18,6 @@ type Errors struct {
 	Reset func(id int64, code uint64, remote bool) error
 }
 
-var errBusy = errors.New("busy")
-
 var errs = Errors{
 	Closed:     errors.New("stream: write on closed stream"),
 	WouldBlock: errors.New("stream: write would block"),

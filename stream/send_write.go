@@ -5,6 +5,8 @@ import (
 	"net"
 	"os"
 	"time"
+
+	"github.com/volley-quic/volley/emit"
 )
 
 const (
@@ -211,7 +213,7 @@ func (s *Send) TryWriteAll(p []byte) error {
 		err = s.endErr()
 	case len(p) == 0:
 	case s.gate.inside == aSource:
-		err = errBusy
+		err = emit.ErrBusy
 	case s.gate.inside != nobody || s.room() <= 0 || s.acc+int64(len(p)) > s.credit:
 		err = errs.WouldBlock
 	default:
@@ -374,7 +376,7 @@ func (s *Send) enter(who uint8) error {
 			s.gate.inside = who
 			return nil
 		case who == aSource || s.gate.inside == aSource:
-			return errBusy
+			return emit.ErrBusy
 		}
 		s.gate.waitTurn(s.h)
 	}
