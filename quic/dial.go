@@ -151,7 +151,9 @@ func (t *Transport) tryDial(ctx context.Context, p connParams) (*Conn, error) {
 	p.srcID = src
 	p.destID = initialDestID()
 	p.origDst = p.destID
+	gone := make(chan struct{})
 	p.done = func(_ *Conn, err error) {
+		close(gone)
 		if t.singleUse && !errors.As(err, new(*errRecreate)) {
 			t.shutdown(nil)
 		}
@@ -178,7 +180,11 @@ func (t *Transport) tryDial(ctx context.Context, p connParams) (*Conn, error) {
 		<-c.Context().Done()
 		return nil, context.Cause(ctx)
 	}
-	return nil, context.Cause(c.Context())
+	err = context.Cause(c.Context())
+	if errors.As(err, new(*errRecreate)) {
+		<-gone // so that its IDs are free: on a transport without IDs there is but one
+	}
+	return nil, err
 }
 
 func routeTo(addr net.Addr) udp.Route {

@@ -116,7 +116,7 @@ func (s *server) close(err error, all bool) {
 		return
 	}
 	for c := range refused {
-		c.refuse()
+		refuse(c)
 	}
 	s.t.listenerClosed(s)
 }
@@ -325,6 +325,9 @@ func (s *server) start(f firstPacket, conf *Config, ctx context.Context, cancel 
 		early:         s.early,
 		ready:         s.ready,
 		done: func(c *Conn, err error) {
+			// It has given back the IDs it chose. This one the client chose, or the
+			// Retry, and by now it may be another connection's.
+			s.t.removeIDOf(f.dst, c)
 			s.forget(c)
 			cancel(err)
 		},
@@ -366,9 +369,12 @@ func (s *server) ready(c *Conn) {
 	}
 	s.mu.Unlock()
 	if full {
-		c.refuse()
+		refuse(c)
 	}
 }
+
+// refuse ends a connection that nobody will accept.
+func refuse(c *Conn) { c.fail(&wire.Error{Code: wire.ConnectionRefused}) }
 
 // forget is called by a connection that is over.
 func (s *server) forget(c *Conn) {

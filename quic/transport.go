@@ -358,6 +358,16 @@ func (t *Transport) removeID(id ConnectionID) {
 	t.maybeDrained()
 }
 
+// removeIDOf is removeID, but leaves an ID that belongs to another connection.
+func (t *Transport) removeIDOf(id ConnectionID, c *Conn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ids[id] == c {
+		delete(t.ids, id)
+		t.maybeDrained()
+	}
+}
+
 // maxHeld bounds the packets kept for a connection that is being made.
 const maxHeld = 16
 

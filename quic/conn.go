@@ -1,0 +1,452 @@
+package quic
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/volley-quic/volley/internal/congestion"
+	"github.com/volley-quic/volley/internal/handshake"
+	"github.com/volley-quic/volley/internal/protect"
+	"github.com/volley-quic/volley/internal/recovery"
+	"github.com/volley-quic/volley/internal/udp"
+	"github.com/volley-quic/volley/internal/wire"
+	"github.com/volley-quic/volley/scheduler"
+	"github.com/volley-quic/volley/sender"
+)
+
+// A Conn is a QUIC connection. Its methods may be called from any number of
+// goroutines.
+//
+// Calls on a connection and on its streams return, once it is over:
+//   - [ApplicationError] if one of the applications closed it,
+//   - [TransportError] if one side found the other to break the protocol,
+//   - [IdleTimeoutError] if the peer fell silent, [HandshakeTimeoutError] if it did
+//     so, or was too slow, during the handshake,
+//   - [StatelessResetError] if the peer has forgotten the connection,
+//   - [VersionNegotiationError] if there is no common version,
+//   - [ErrTransportClosed] if the Transport was closed under it.
+type Conn struct {
+	transport *Transport
+	config    *Config
+	isClient  bool
+	early     bool
+	readyFunc func(*Conn)
+	doneFunc  func(*Conn, error)
+
+	ctx           context.Context
+	cancel        context.CancelCauseFunc
+	handshakeDone chan struct{} // closed when the handshake is complete or has failed
+	closeSent     chan struct{} // closed when CONNECTION_CLOSE left, or never will
+
+	wake chan struct{} // capacity 1: the goroutine has something to do
+
+	// The way in: filled by the transport's read loop.
+	inboxMu  sync.Mutex
+	inbox    []packet
+	inboxLen int  // messages
+	inboxEnd bool // nobody looks at it any more
+
+	// The connection's goroutine only.
+	tls        *handshake.TLS
+	spare      []packet
+	opened     []openedPacket
+	later      []packet // that no key opens yet
+	hsRoute    udp.Route
+	timer      *time.Timer
+	retried    bool // a Retry was followed
+	negotiated bool // this is the second try, after Version Negotiation
+	hasty      int  // rounds in a row after which something was due
+	gotFirst   bool // an authentic packet arrived: no Retry or Version Negotiation any more
+	oneRTT     *protect.OneRTT
+	ackIn      []wire.AckRange
+
+	// mu is the connection's monitor: it guards what follows, streams included. It
+	// is held for short: never across sealing, opening, a system call, a source or any
+	// callback of the application.
+	mu sync.Mutex
+
+	phase    phase
+	closeErr error // why it is over
+	version  Version
+	params   *wire.TransportParams // the peer's; nil until they arrived
+	tlsState tls.ConnectionState
+
+	remote   net.Addr
+	origDst  ConnectionID
+	keyID    ConnectionID  // what the Initial keys come from: the client's first DCID, after a Retry its next
+	retry    *ConnectionID // SCID of the Retry, sent or followed
+	token    []byte
+	tokenKey string // for the TokenStore
+	ids      connIDs
+
+	spaces [recovery.NumSpaces]space
+	rec    *recovery.Recovery
+	cc     congestion.Controller
+	pacer  *congestion.Pacer
+	snd    *sender.Sender
+	route  udp.Route
+
+	ackRanges []wire.AckRange
+	control   controlQueue
+	streams   streams
+	flow      connFlow
+
+	complete  bool // the handshake is complete (RFC 9001 §4.1.1)
+	confirmed bool // … and confirmed (§4.1.2)
+
+	// Anti-amplification, server only (RFC 9000 §8.1).
+	validated    bool
+	bytesIn      int
+	bytesOut     int
+	createdAt    time.Time
+	lastReceived time.Time // of an authentic packet
+	idleFrom     time.Time // when the idle timer was restarted (RFC 9000 §10.1)
+	sentSince    bool      // an ack-eliciting packet left since something arrived
+	pinged       bool      // a keep-alive is on its way
+
+	timerAt time.Time
+	closing closing
+
+	after        []func() // callbacks of the application, to be run without the lock
+	afterRunning bool
+
+	mtu mtuState
+
+	stats ConnectionStats
+}
+
+// phase is how far a connection's life is.
+type phase uint8
+
+const (
+	phaseOpen     phase = iota // handshake or later
+	phaseClosing               // we sent CONNECTION_CLOSE (RFC 9000 §10.2.1)
+	phaseDraining              // the peer did, or nothing may be sent (§10.2.2)
+	phaseOver
+)
+
+// space is one packet number space. The 1-RTT keys are not here: see Conn.oneRTT.
+type space struct {
+	opener    *protect.Opener
+	sealer    *protect.Sealer
+	acks      ackState
+	send      cryptoSend
+	recv      cryptoRecv
+	discarded bool
+}
+
+// connParams is what a connection begins with.
+type connParams struct {
+	transport     *Transport
+	isClient      bool
+	config        *Config // populated
+	tls           *tls.Config
+	version       Version
+	remote        net.Addr
+	route         udp.Route
+	srcID         ConnectionID  // ours, registered with the transport
+	destID        ConnectionID  // the peer's; at a client a random one
+	origDst       ConnectionID  // DCID of the client's first Initial
+	retrySrc      *ConnectionID // server: SCID of the Retry that it sent
+	addrValidated bool          // server: a token proved the address
+	token         []byte        // client: for its first Initial
+	nextPN        int64         // client, after Version Negotiation: first packet number
+	negotiated    bool          // client: no further Version Negotiation is followed
+	ctx           context.Context
+	early         bool               // usable before the handshake is complete
+	ready         func(*Conn)        // server: called once the connection may be accepted
+	done          func(*Conn, error) // called once it is over
+}
+
+// newConn starts a connection's goroutine.
+func newConn(p connParams) (*Conn, error) {
+	c := &Conn{
+		transport: p.transport, config: p.config, isClient: p.isClient, early: p.early,
+		readyFunc: p.ready, doneFunc: p.done,
+		handshakeDone: make(chan struct{}),
+		closeSent:     make(chan struct{}),
+		wake:          make(chan struct{}, 1),
+		version:       p.version,
+		remote:        p.remote, route: p.route, hsRoute: p.route,
+		origDst: p.origDst, retry: p.retrySrc, token: p.token, negotiated: p.negotiated,
+		validated: p.isClient || p.addrValidated,
+		createdAt: time.Now(),
+	}
+	c.lastReceived, c.idleFrom = c.createdAt, c.createdAt
+	c.ctx, c.cancel = context.WithCancelCause(p.ctx)
+	c.ids.init(p.srcID, p.destID)
+	size := p.config.initialPacketSize()
+	if p.config.CongestionControl == CongestionNewReno {
+		c.cc = congestion.NewReno(size)
+	} else {
+		c.cc = congestion.NewCubic(size)
+	}
+	c.pacer = congestion.NewPacer(size)
+	c.rec = recovery.New(recovery.Config{IsClient: p.isClient, Owner: (*monitor)(c), Controller: c.cc})
+	sched := scheduler.New()
+	if p.config.Scheduler != nil {
+		sched = p.config.Scheduler()
+	}
+	c.snd = sender.New(sender.Config{
+		Host: (*monitor)(c), Recovery: c.rec, Controller: c.cc, Pacer: c.pacer,
+		Scheduler: sched, UDP: p.transport.udpConn(), Route: &c.route, DatagramSize: size,
+	})
+	for i := range c.spaces {
+		c.spaces[i].acks = newAckState()
+	}
+	c.spaces[recovery.App].send.ready = func() { c.control.crypto = true }
+	c.flow.init(p.config)
+	c.streams.init(c)
+	c.mtu.init(c)
+	c.keyID = p.origDst
+	if p.retrySrc != nil {
+		c.keyID = *p.retrySrc
+	}
+	if err := c.setInitialKeys(c.keyID); err != nil {
+		return nil, err
+	}
+	c.rec.SetAmplificationLimited(!c.validated)
+	for c.rec.NextPN(recovery.Initial) < p.nextPN {
+		c.rec.Skip(recovery.Initial)
+	}
+	c.tokenKey = tokenStoreKey(p.tls, p.remote)
+	c.tls = c.newTLS(p.tls)
+	c.timer = time.NewTimer(time.Hour)
+	go c.run()
+	return c, nil
+}
+
+// run is the connection's goroutine. It takes in what arrives, keeps the time, and
+// sends what callers of Write and the like have not sent themselves.
+func (c *Conn) run() {
+	if err := c.startTLS(); err != nil {
+		c.fail(err)
+	}
+	for {
+		c.receive()
+		now := time.Now()
+		if c.tick(now) {
+			break
+		}
+		more := c.sendAll(now)
+		if !c.arm(more) {
+			continue
+		}
+		select {
+		case <-c.wake:
+		case <-c.timer.C:
+			c.mu.Lock()
+			c.timerAt = time.Time{}
+			c.mu.Unlock()
+		}
+	}
+	c.finish()
+}
+
+// wakeUp makes the goroutine run once more.
+func (c *Conn) wakeUp() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// arm sets the timer for the next thing to do, and reports whether there is nothing
+// to do until then.
+func (c *Conn) arm(more bool) bool {
+	c.inboxMu.Lock()
+	more = more || len(c.inbox) > 0
+	c.inboxMu.Unlock()
+	if more {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := c.nextTimer()
+	if t.IsZero() || time.Until(t) > 0 {
+		c.hasty = 0
+		c.setTimer(t)
+		return true
+	}
+	// Something has become due in this round already. If it is due still after some
+	// rounds then it cannot be done now, and what lifts the obstacle wakes us: a timer
+	// that is set for "now" without progress would keep a core busy.
+	if c.hasty++; c.hasty < 4 {
+		return false
+	}
+	c.setTimer(time.Now().Add(blockedRetry))
+	return true
+}
+
+// blockedRetry is when something is tried again that is due and cannot be done,
+// though the event that lifts the obstacle should come first.
+const blockedRetry = 20 * time.Millisecond
+
+// setTimer makes the goroutine run at t at the latest. A timer that is set earlier
+// stays: it finds nothing to do and is set again, which is cheaper than to reset it
+// with every packet.
+func (c *Conn) setTimer(t time.Time) {
+	if t.IsZero() || !c.timerAt.IsZero() && !t.Before(c.timerAt) {
+		return
+	}
+	c.timerAt = t
+	c.timer.Reset(time.Until(t))
+}
+
+// nextTimer is the earliest time at which something is to be done.
+func (c *Conn) nextTimer() (t time.Time) {
+	first := func(u time.Time) {
+		if !u.IsZero() && (t.IsZero() || u.Before(t)) {
+			t = u
+		}
+	}
+	if c.phase != phaseOpen {
+		return c.closing.end
+	}
+	first(c.rec.Timer())
+	first(c.snd.Timer())
+	for i := range c.spaces {
+		if sp := &c.spaces[i]; !sp.discarded {
+			first(sp.acks.deadline)
+		}
+	}
+	first(c.idleDeadline())
+	if !c.complete {
+		first(c.createdAt.Add(c.config.handshakeTimeout()))
+	}
+	first(c.keepAliveAt())
+	first(c.mtu.timer())
+	return t
+}
+
+// tick does what is due, and reports whether the connection is over.
+func (c *Conn) tick(now time.Time) (over bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch c.phase {
+	case phaseOver:
+		return true
+	case phaseClosing, phaseDraining:
+		return c.closing.sent && !now.Before(c.closing.end)
+	}
+	if !c.complete && now.Sub(c.createdAt) >= c.config.handshakeTimeout() {
+		c.abandon(&HandshakeTimeoutError{})
+		return c.phase == phaseOver
+	}
+	if t := c.idleDeadline(); !now.Before(t) {
+		// Silence needs no telling: the peer's timer runs as well (RFC 9000 §10.1).
+		var err error = &IdleTimeoutError{}
+		if !c.complete {
+			err = &HandshakeTimeoutError{}
+		}
+		c.abandon(err)
+		return true
+	}
+	if t := c.keepAliveAt(); !t.IsZero() && !now.Before(t) {
+		c.pinged = true
+		c.control.add(framePing, 0)
+	}
+	if t := c.rec.Timer(); !t.IsZero() && !now.Before(t) {
+		if probe, sp := c.rec.OnTimer(now); probe && sp != recovery.App {
+			c.spaces[sp].send.again()
+		}
+		c.updatePacer()
+	}
+	c.mtu.tick(now)
+	return false
+}
+
+// idleDeadline is when the connection times out (RFC 9000 §10.1): the smaller of
+// both sides' limits, but three PTOs at least.
+func (c *Conn) idleDeadline() time.Time {
+	if !c.complete {
+		return c.idleFrom.Add(c.config.HandshakeIdleTimeout)
+	}
+	d := c.config.MaxIdleTimeout
+	if c.params != nil && c.params.MaxIdleTimeout > 0 {
+		d = min(d, c.params.MaxIdleTimeout)
+	}
+	return c.idleFrom.Add(max(d, 3*c.rec.PTO(recovery.App)))
+}
+
+// keepAliveAt is when a PING is due to keep the connection alive, zero for never.
+func (c *Conn) keepAliveAt() time.Time {
+	if c.config.KeepAlivePeriod <= 0 || !c.complete || c.pinged {
+		return time.Time{}
+	}
+	d := c.config.MaxIdleTimeout
+	if c.params != nil && c.params.MaxIdleTimeout > 0 {
+		d = min(d, c.params.MaxIdleTimeout)
+	}
+	return c.lastReceived.Add(min(c.config.KeepAlivePeriod, d/2))
+}
+
+// sentEliciting restarts the idle timer when an ack-eliciting packet leaves for the
+// first time since something arrived (RFC 9000 §10.1).
+func (c *Conn) sentEliciting(now time.Time) {
+	if !c.sentSince {
+		c.sentSince = true
+		c.idleFrom = now
+	}
+}
+
+// updatePacer follows the congestion window and the round-trip time.
+func (c *Conn) updatePacer() {
+	srtt := time.Duration(0)
+	if rtt := c.rec.RTT(); rtt.Has {
+		srtt = rtt.Smoothed
+	}
+	c.pacer.SetRate(c.cc.Window(), srtt, c.cc.InSlowStart())
+}
+
+// sendAll sends what is due and reports whether there is more.
+func (c *Conn) sendAll(now time.Time) (more bool) {
+	c.mu.Lock()
+	open := c.phase == phaseOpen
+	c.mu.Unlock()
+	if !open {
+		c.sendClose(now)
+		return false
+	}
+	c.sendLong(now)
+	c.sendProbe(now)
+	// A few flights, then what arrived is looked at: a sender must not starve ACKs.
+	return c.snd.Run(flightsPerRound)
+}
+
+const flightsPerRound = 2
+
+// finish is the end of the connection's goroutine.
+func (c *Conn) finish() {
+	c.tls.Close()
+	c.timer.Stop()
+	c.mu.Lock()
+	c.phase = phaseOver
+	err := c.closeErr
+	ids := c.ids.all()
+	tokens := c.ids.resetTokens()
+	c.snd.Stop()
+	c.mu.Unlock()
+	for _, id := range ids {
+		c.transport.removeID(id)
+	}
+	for _, t := range tokens {
+		c.transport.removeResetToken(t)
+	}
+	c.inboxMu.Lock()
+	for _, p := range c.inbox {
+		p.buf.Release()
+	}
+	c.inbox, c.inboxEnd = nil, true
+	c.inboxMu.Unlock()
+	for _, p := range c.later {
+		p.buf.Release()
+	}
+	c.later = nil
+	if c.doneFunc != nil {
+		c.doneFunc(c, err)
+	}
+}

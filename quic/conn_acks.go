@@ -1,0 +1,121 @@
+package quic
+
+import (
+	"time"
+
+	"github.com/volley-quic/volley/internal/udp"
+	"github.com/volley-quic/volley/internal/wire"
+)
+
+const (
+	// maxAckDelay is how long an acknowledgement may wait (RFC 9000 §13.2.1), and what
+	// we tell the peer of it.
+	maxAckDelay = 25 * time.Millisecond
+
+	ackDelayExponent = wire.DefaultAckDelayExponent
+
+	// maxAckRanges bounds what is remembered, and told, of a space's packets (RFC
+	// 9000 §13.2.3). A packet below all of them counts as a duplicate.
+	maxAckRanges = 32
+)
+
+// ackState is what one packet number space has received and has yet to acknowledge.
+type ackState struct {
+	got       spans
+	floor     int64 // every number below counts as received
+	largest   int64 // -1: none
+	largestAt time.Time
+	eliciting int       // ack-eliciting packets since the last ACK
+	deadline  time.Time // when the ACK is due; zero: it is not
+	at        bool      // due at once
+	ect0      uint64
+	ect1      uint64
+	ce        uint64
+}
+
+func newAckState() ackState { return ackState{largest: -1} }
+
+// seen reports whether packet pn was received before.
+func (a *ackState) seen(pn int64) bool { return pn < a.floor || a.got.contains(pn) }
+
+// received takes in packet pn, which seen does not know. immediate makes its
+// acknowledgement due at once, as for all packets of the handshake.
+func (a *ackState) received(pn int64, at time.Time, eliciting, immediate bool, ecn udp.ECN) {
+	if a.largest >= 0 && pn != a.largest+1 && eliciting {
+		// Reordering, or a gap that may be loss: the peer wants to know at once
+		// (RFC 9000 §13.2.1).
+		immediate = true
+	}
+	a.got.add(pn, pn)
+	if len(a.got) > maxAckRanges {
+		a.floor = a.got[0].hi + 1
+		a.got = append(a.got[:0], a.got[1:]...)
+	}
+	if pn > a.largest {
+		a.largest, a.largestAt = pn, at
+	}
+	switch ecn {
+	case udp.ECT0:
+		a.ect0++
+	case udp.ECT1:
+		a.ect1++
+	case udp.CE:
+		a.ce++
+		immediate = true // RFC 9000 §13.2.1
+	}
+	if !eliciting {
+		return
+	}
+	a.eliciting++
+	// At least every second ack-eliciting packet (RFC 9000 §13.2.2). The ACK leaves
+	// after the batch that it came in, however many packets that brought.
+	if a.eliciting >= 2 || immediate {
+		a.at = true
+	} else if a.deadline.IsZero() {
+		a.deadline = at.Add(maxAckDelay)
+	}
+}
+
+// due reports whether an ACK should leave now, even alone.
+func (a *ackState) due(now time.Time) bool {
+	return a.at || !a.deadline.IsZero() && !now.Before(a.deadline)
+}
+
+// pending reports whether an ACK frame would tell the peer something it waits for.
+func (a *ackState) pending() bool { return a.eliciting > 0 || a.at }
+
+// frame makes the ACK frame, no longer than room bytes, with ranges as its memory.
+func (a *ackState) frame(now time.Time, ranges []wire.AckRange, room int) (wire.Ack, bool) {
+	ranges = ranges[:0]
+	for i := len(a.got) - 1; i >= 0; i-- {
+		ranges = append(ranges, wire.AckRange{Lo: a.got[i].lo, Hi: a.got[i].hi})
+	}
+	f := wire.Ack{Ranges: ranges, Delay: uint64(max(0, now.Sub(a.largestAt).Microseconds())) >> ackDelayExponent}
+	if a.ect0|a.ect1|a.ce != 0 {
+		f.ECN, f.ECT0, f.ECT1, f.CE = true, a.ect0, a.ect1, a.ce
+	}
+	for len(f.Ranges) > 1 && f.Len() > room {
+		f.Ranges = f.Ranges[:len(f.Ranges)-1]
+	}
+	return f, len(f.Ranges) > 0 && f.Len() <= room
+}
+
+// sent notes that an ACK frame is on its way.
+func (a *ackState) sent() {
+	a.eliciting = 0
+	a.deadline = time.Time{}
+	a.at = false
+}
+
+// told notes that the peer has seen an ACK of everything up to largest: what it
+// knows needs no telling again (RFC 9000 §13.2.4).
+func (a *ackState) told(largest int64) {
+	i := 0
+	for i < len(a.got)-1 && a.got[i].hi < largest {
+		i++
+	}
+	if i > 0 {
+		a.got = append(a.got[:0], a.got[i:]...)
+		a.floor = max(a.floor, a.got[0].lo)
+	}
+}

@@ -1,0 +1,280 @@
+package quic
+
+import (
+	"errors"
+	"net"
+	"time"
+
+	"github.com/volley-quic/volley/internal/protect"
+	"github.com/volley-quic/volley/internal/recovery"
+	"github.com/volley-quic/volley/internal/udp"
+	"github.com/volley-quic/volley/internal/wire"
+)
+
+// closing is the end of a connection: immediate close, closing and draining
+// (RFC 9000 §10.2).
+type closing struct {
+	frame   wire.ConnectionClose
+	due     bool // the frame is to be sent, again
+	sent    bool // it was, or need not be
+	end     time.Time
+	packets int // received since
+	next    int // packets after which the frame is sent again
+}
+
+// received counts packets that arrive while closing. Each power of two is answered
+// with the close once more: often enough for a peer that missed it, too seldom for
+// an attack to gain anything (RFC 9000 §10.2.1).
+func (cl *closing) received(n int) {
+	cl.packets += n
+	if cl.packets >= cl.next {
+		cl.due = true
+		cl.next = max(1, 2*cl.packets)
+	}
+}
+
+// CloseWithError ends the connection. The peer's application gets code and desc in an
+// [ApplicationError], and ours, from every call that is under way or follows, the same
+// with Remote false. Data that was written and not delivered is lost: let the peer's
+// application say that it has everything before.
+//
+// When it returns, the peer has been told. If the connection is over already, nothing
+// happens. It never waits for a source of SendFrom or ReadFrom, and may be called from
+// within one. The error is always nil.
+func (c *Conn) CloseWithError(code ApplicationErrorCode, desc string) error {
+	c.mu.Lock()
+	c.close(&ApplicationError{ErrorCode: code, ErrorMessage: desc}, wire.ConnectionClose{
+		App: true, Code: uint64(code), Reason: []byte(desc),
+	})
+	c.mu.Unlock()
+	c.wakeUp()
+	<-c.closeSent
+	return nil
+}
+
+// refuse ends a server's connection that is not accepted (RFC 9000 §20.1).
+func (c *Conn) refuse() {
+	c.fail(&wire.Error{Code: wire.ConnectionRefused})
+}
+
+// fail ends the connection because of an error found on this side.
+func (c *Conn) fail(err error) {
+	var w *wire.Error
+	frame := wire.ConnectionClose{Code: uint64(wire.InternalError)}
+	if errors.As(err, &w) {
+		frame.Code, frame.FrameType, frame.Reason = uint64(w.Code), w.FrameType, []byte(w.Reason)
+	}
+	c.mu.Lock()
+	c.close(transportError(err), frame)
+	c.mu.Unlock()
+	c.wakeUp()
+}
+
+// maxCloseReason bounds the reason phrase: the frame must fit into the smallest packet.
+const maxCloseReason = 512
+
+// close begins the closing phase. The mutex is held.
+func (c *Conn) close(err error, frame wire.ConnectionClose) {
+	if c.phase != phaseOpen {
+		return
+	}
+	if len(frame.Reason) > maxCloseReason {
+		frame.Reason = frame.Reason[:maxCloseReason]
+	}
+	c.phase = phaseClosing
+	c.closing.frame = frame
+	c.closing.due = true
+	c.closing.next = 1
+	c.closing.end = time.Now().Add(3 * c.rec.PTO(recovery.App)) // RFC 9000 §10.2
+	c.over(err)
+}
+
+// abandon ends the connection without a word: the peer is gone, or must not be
+// answered. The mutex is held.
+func (c *Conn) abandon(err error) {
+	if c.phase != phaseOpen {
+		return
+	}
+	c.phase = phaseOver
+	c.over(err)
+	c.markCloseSent()
+	c.wakeUp()
+}
+
+// destroy ends the connection at once, as the socket is gone.
+func (c *Conn) destroy(err error) {
+	c.mu.Lock()
+	if c.phase == phaseOpen {
+		c.over(err)
+	}
+	c.phase = phaseOver
+	c.markCloseSent()
+	c.mu.Unlock()
+	c.wakeUp()
+}
+
+// onClose takes in CONNECTION_CLOSE: the connection drains (RFC 9000 §10.2.2).
+func (c *Conn) onClose(f wire.ConnectionClose, now time.Time) {
+	if c.phase != phaseOpen {
+		return
+	}
+	var err error
+	if f.App {
+		err = &ApplicationError{Remote: true, ErrorCode: ApplicationErrorCode(f.Code), ErrorMessage: string(f.Reason)}
+	} else {
+		err = &TransportError{Remote: true, FrameType: f.FrameType, ErrorCode: TransportErrorCode(f.Code), ErrorMessage: string(f.Reason)}
+	}
+	c.phase = phaseDraining
+	c.closing.end = now.Add(3 * c.rec.PTO(recovery.App))
+	c.over(err)
+	c.markCloseSent()
+}
+
+// over tells everybody that the connection is over. The mutex is held.
+func (c *Conn) over(err error) {
+	c.closeErr = err
+	c.snd.Stop()
+	c.streams.closeAll(err)
+	c.cancel(err)
+	if !c.complete {
+		close(c.handshakeDone)
+	}
+	c.control = controlQueue{}
+}
+
+func (c *Conn) markCloseSent() {
+	if !c.closing.sent {
+		c.closing.sent = true
+		close(c.closeSent)
+	}
+}
+
+// sendFailed looks at an error of the socket. Most are the network's, which may
+// recover: what was not sent is as good as lost. The mutex is held.
+func (c *Conn) sendFailed(err error) {
+	if errors.Is(err, net.ErrClosed) && c.phase == phaseOpen {
+		c.abandon(&errTransportClosed{err})
+	}
+}
+
+// sendClose sends the CONNECTION_CLOSE that is due, in every space whose keys the
+// peer may have (RFC 9000 §10.2.3).
+func (c *Conn) sendClose(now time.Time) {
+	c.mu.Lock()
+	if c.phase != phaseClosing || !c.closing.due {
+		c.mu.Unlock()
+		return
+	}
+	if !c.snd.MayClose() {
+		// A flight is being sealed with the same key. Its sender wakes us.
+		c.mu.Unlock()
+		return
+	}
+	c.closing.due = false
+	b := c.closePackets()
+	if limit := (*monitor)(c).AntiAmplification(); limit >= 0 && len(b) > limit {
+		b = nil
+	}
+	c.bytesOut += len(b)
+	c.stats.BytesSent += uint64(len(b))
+	c.mu.Unlock()
+	if len(b) > 0 {
+		c.transport.udpConn().Send(&c.hsRoute, b, len(b), udp.NotECT)
+	}
+	c.mu.Lock()
+	c.markCloseSent()
+	c.mu.Unlock()
+}
+
+// closePackets makes one datagram with a CONNECTION_CLOSE for every space. There is
+// no other sender any more, so it is sealed under the mutex: once in a connection's life.
+func (c *Conn) closePackets() []byte {
+	b := make([]byte, 0, minPacketSize+sealTag)
+	src, dst := connIDBytes(&c.ids.local[0].id), c.ids.dst()
+	for sp := recovery.Initial; sp <= recovery.App; sp++ {
+		frame := c.closing.frame
+		var sealer *protect.Sealer
+		var phase bool
+		if sp == recovery.App {
+			// A server must not rely on 1-RTT keys that the client may not have yet, and
+			// sends in all spaces; discarded ones are none.
+			if c.oneRTT == nil {
+				continue
+			}
+			if sealer, phase = c.oneRTT.SealKey(); sealer == nil {
+				continue
+			}
+		} else {
+			if s := &c.spaces[sp]; s.discarded || s.sealer == nil {
+				continue
+			} else {
+				sealer = s.sealer
+			}
+			if frame.App {
+				// The peer is not authenticated yet: nothing of the application's is
+				// told (RFC 9000 §10.2.3).
+				frame = wire.ConnectionClose{Code: uint64(wire.ApplicationError)}
+			}
+		}
+		start := len(b)
+		pn := c.rec.NextPN(sp)
+		if sp == recovery.App {
+			b = wire.AppendShort(b, dst, pn, longPNLen, phase)
+		} else {
+			typ, token := wire.Initial, []byte(nil)
+			if sp == recovery.Handshake {
+				typ = wire.Handshake
+			} else if c.isClient {
+				token = c.token
+			}
+			b = wire.AppendLong(b, typ, uint32(c.version), dst, src, token, longPNLen+frame.Len()+sealTag, pn, longPNLen)
+		}
+		pnOff := len(b) - start - longPNLen
+		b = frame.Append(b)
+		if sp == recovery.Initial && c.isClient && c.spaces[recovery.Handshake].sealer == nil {
+			// RFC 9000 §14.1. The Length field has to follow.
+			n := max(minPacketSize-sealTag-len(b), 0)
+			b = append(b, make([]byte, n)...)
+			n = len(b) + sealTag - start - pnOff
+			b[start+pnOff-2], b[start+pnOff-1] = 0x40|byte(n>>8), byte(n)
+		}
+		b = append(b, make([]byte, sealTag)...)
+		sealer.Seal(b[start:], pnOff, longPNLen, pn)
+		t := c.rec.NewTrain()
+		t.First, t.N = pn, 1
+		t.Sizes[0] = uint16(len(b) - start)
+		c.rec.OnSent(sp, []*recovery.Train{t}, time.Now())
+	}
+	return b
+}
+
+// watchForClose looks, while we close, for the peer's close: then there is nothing left
+// to answer.
+func (c *Conn) watchForClose(p *packet) {
+	if c.oneRTT == nil || !c.tlsComplete() {
+		return
+	}
+	pnOff := 1 + c.transport.connIDLen
+	b := p.data[:min(p.segment, len(p.data))]
+	if wire.IsLong(b[0]) || len(b) < pnOff+4+sealTag {
+		return
+	}
+	_, payload, err := c.oneRTT.Open(b, pnOff, c.largest1RTT())
+	if err != nil {
+		return
+	}
+	for len(payload) > 0 {
+		f, n, err := wire.ParseFrame(payload)
+		if err != nil {
+			return
+		}
+		if _, ok := f.(wire.ConnectionClose); ok {
+			c.mu.Lock()
+			c.phase = phaseDraining
+			c.markCloseSent()
+			c.mu.Unlock()
+			return
+		}
+		payload = payload[n:]
+	}
+}

@@ -1,0 +1,103 @@
+package quic
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"time"
+
+	"github.com/quic-go/quic-go/qlogwriter"
+)
+
+// ConnectionState is what is known of a connection.
+type ConnectionState struct {
+	// TLS is the state of the handshake.
+	TLS tls.ConnectionState
+	// SupportsDatagrams says which side takes DATAGRAM frames (RFC 9221).
+	SupportsDatagrams struct{ Remote, Local bool }
+	// SupportsStreamResetPartialDelivery says which side takes RESET_STREAM_AT frames.
+	SupportsStreamResetPartialDelivery struct{ Remote, Local bool }
+	// RequireStreamCreditRelease is Config.RequireStreamCreditRelease.
+	RequireStreamCreditRelease bool
+	// Used0RTT says whether 0-RTT data was accepted.
+	Used0RTT bool
+	// Version is the QUIC version in use.
+	Version Version
+	// GSO says whether several datagrams may leave in one system call.
+	GSO bool
+}
+
+// ConnectionStats are counters and measures of a connection. Sizes are bytes of UDP
+// payload.
+type ConnectionStats struct {
+	MinRTT        time.Duration // the smallest round-trip time seen
+	LatestRTT     time.Duration // the latest sample
+	SmoothedRTT   time.Duration // RFC 9002 §5.3
+	MeanDeviation time.Duration // RFC 9002 §5.3, rttvar
+
+	CongestionWindow uint64
+
+	BytesSent       uint64
+	PacketsSent     uint64
+	BytesReceived   uint64
+	PacketsReceived uint64
+	BytesLost       uint64 // declared lost; what arrives late counts all the same
+	PacketsLost     uint64
+
+	// Flights is how many system calls carried 1-RTT packets, and FlightDatagrams
+	// their datagrams. Not in quic-go.
+	Flights, FlightDatagrams uint64
+}
+
+// ConnectionState returns the connection's state. Before the handshake is complete
+// its TLS part is empty.
+func (c *Conn) ConnectionState() ConnectionState {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := ConnectionState{
+		TLS:                        c.tlsState,
+		RequireStreamCreditRelease: c.config.RequireStreamCreditRelease,
+		Version:                    c.version,
+		GSO:                        c.transport.udpConn().CanGSO() && c.route.GSO(),
+	}
+	if c.params != nil {
+		s.SupportsDatagrams.Remote = c.params.MaxDatagramFrame > 0
+		s.SupportsStreamResetPartialDelivery.Remote = c.params.ResetStreamAt
+	}
+	return s
+}
+
+// ConnectionStats returns the counters as they stand.
+func (c *Conn) ConnectionStats() ConnectionStats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.stats
+	if rtt := c.rec.RTT(); rtt.Has {
+		s.MinRTT, s.LatestRTT, s.SmoothedRTT, s.MeanDeviation = rtt.Min, rtt.Latest, rtt.Smoothed, rtt.Var
+	}
+	s.CongestionWindow = uint64(c.cc.Window())
+	r, x := c.rec.Stats(), c.snd.Stats()
+	s.BytesLost, s.PacketsLost = r.BytesLost, r.PacketsLost
+	s.BytesSent += x.Bytes
+	s.PacketsSent += x.Datagrams
+	s.Flights, s.FlightDatagrams = x.Flights, x.Datagrams
+	return s
+}
+
+// Context ends when the connection is over; its cause says why.
+func (c *Conn) Context() context.Context { return c.ctx }
+
+// HandshakeComplete returns a channel that is closed when the handshake is complete,
+// or has failed: then [Conn.Context] is done as well.
+func (c *Conn) HandshakeComplete() <-chan struct{} { return c.handshakeDone }
+
+// LocalAddr returns the address of the socket.
+func (c *Conn) LocalAddr() net.Addr { return c.transport.Conn.LocalAddr() }
+
+// RemoteAddr returns the peer's address.
+func (c *Conn) RemoteAddr() net.Addr { return c.remote }
+
+// QlogTrace returns the connection's qlog trace, nil if there is none.
+//
+// Volley does not write qlog yet, so far it is always nil.
+func (c *Conn) QlogTrace() qlogwriter.Trace { return nil }

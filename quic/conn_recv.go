@@ -1,0 +1,358 @@
+package quic
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/volley-quic/volley/internal/protect"
+	"github.com/volley-quic/volley/internal/recovery"
+	"github.com/volley-quic/volley/internal/udp"
+	"github.com/volley-quic/volley/internal/wire"
+)
+
+const (
+	// maxInbox bounds the messages that wait for a connection's goroutine. Beyond, the
+	// network is faster than we are, and what more arrives is dropped.
+	maxInbox = 512
+
+	// maxLater bounds the datagrams kept that no key opens yet, as when 1-RTT packets
+	// overtake the end of the handshake (RFC 9000 §5.2.1, RFC 9001 §5.7).
+	maxLater = 16
+
+	// maxOpened is how many packets are opened before the mutex is taken for them.
+	maxOpened = 128
+)
+
+// packet is one message from the socket: one datagram, or several of one sender
+// that the kernel joined, all with the same destination connection ID.
+type packet struct {
+	buf        *udp.Buffer
+	data       []byte
+	segment    int // bytes of every datagram but the last
+	remote     netip.AddrPort
+	remoteAddr net.Addr
+	local      udp.Local
+	ecn        udp.ECN
+	at         time.Time
+}
+
+// openedPacket is a 1-RTT packet whose frames wait to be looked at.
+type openedPacket struct {
+	pn      int64
+	payload []byte
+	ecn     udp.ECN
+	at      time.Time
+}
+
+// deliver hands packets to the connection. It takes over one reference of each
+// buffer, never blocks, and is called by the transport's read loop.
+func (c *Conn) deliver(ps []packet) {
+	c.inboxMu.Lock()
+	n := len(ps)
+	if c.inboxEnd {
+		n = 0
+	} else if room := maxInbox - len(c.inbox); n > room {
+		n = max(room, 0)
+	}
+	c.inbox = append(c.inbox, ps[:n]...)
+	c.inboxMu.Unlock()
+	for _, p := range ps[n:] {
+		p.buf.Release()
+	}
+	c.wakeUp()
+}
+
+// receive takes in what has arrived.
+func (c *Conn) receive() {
+	c.inboxMu.Lock()
+	ps := c.inbox
+	c.inbox = c.spare[:0]
+	c.inboxMu.Unlock()
+	for i := range ps {
+		c.message(&ps[i])
+	}
+	c.takeOpened()
+	for i := range ps {
+		ps[i].buf.Release()
+	}
+	clear(ps)
+	c.spare = ps[:0]
+}
+
+// message takes in one message's datagrams.
+func (c *Conn) message(p *packet) {
+	c.mu.Lock()
+	phase := c.phase
+	n := (len(p.data) + p.segment - 1) / p.segment
+	c.stats.BytesReceived += uint64(len(p.data))
+	c.stats.PacketsReceived += uint64(n)
+	if !c.validated {
+		c.bytesIn += len(p.data)
+		c.rec.SetAmplificationLimited(false)
+	}
+	if phase == phaseClosing {
+		c.closing.received(n)
+	}
+	c.mu.Unlock()
+	if phase != phaseOpen {
+		if phase == phaseClosing {
+			c.watchForClose(p)
+		}
+		return
+	}
+	for rest := p.data; len(rest) > 0; {
+		n := min(p.segment, len(rest))
+		c.datagram(p, rest[:n:n])
+		rest = rest[n:]
+	}
+}
+
+// datagram takes in the packets of one datagram (RFC 9000 §12.2).
+func (c *Conn) datagram(p *packet, b []byte) {
+	for len(b) > 0 {
+		if !wire.IsLong(b[0]) {
+			c.shortPacket(p, b)
+			return // a short header packet runs to the end of the datagram
+		}
+		h, err := wire.ParseLong(b)
+		if err != nil {
+			return
+		}
+		// Packets of one datagram are for one connection (RFC 9000 §12.2).
+		if h.Type != wire.VersionNegotiation && !c.isOurID(h.Dst) {
+			return
+		}
+		n := min(h.Len, len(b))
+		if h.Type == wire.VersionNegotiation || h.Type == wire.Retry {
+			n = len(b)
+		}
+		c.longPacket(p, h, b[:n:n])
+		b = b[n:]
+	}
+}
+
+func (c *Conn) isOurID(dst []byte) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ids.isLocal(dst) || !c.isClient && string(dst) == string(connIDBytes(&c.keyID))
+}
+
+// shortPacket opens one 1-RTT packet; its frames are looked at with those of the
+// batch, in one hold of the mutex.
+func (c *Conn) shortPacket(p *packet, b []byte) {
+	if c.oneRTT == nil || !c.tlsComplete() {
+		c.keep(p, b)
+		return
+	}
+	pnOff := 1 + c.transport.connIDLen
+	if len(b) < pnOff+4+16 {
+		return
+	}
+	pn, payload, err := c.oneRTT.Open(b, pnOff, c.largest1RTT())
+	if err != nil {
+		c.openFailed(err, b)
+		return
+	}
+	c.opened = append(c.opened, openedPacket{pn, payload, p.ecn, p.at})
+	if len(c.opened) == maxOpened {
+		c.takeOpened()
+	}
+}
+
+// largest1RTT is the largest 1-RTT number so far, those not looked at included.
+func (c *Conn) largest1RTT() int64 {
+	if n := len(c.opened); n > 0 && c.opened[n-1].pn > c.spaces[recovery.App].acks.largest {
+		return c.opened[n-1].pn
+	}
+	// Only this goroutine changes it, so it may be read without the mutex.
+	return c.spaces[recovery.App].acks.largest
+}
+
+// tlsComplete reports whether 1-RTT packets may be opened (RFC 9001 §5.7). Only this
+// goroutine changes c.complete.
+func (c *Conn) tlsComplete() bool { return c.complete }
+
+// openFailed handles a packet that did not open: it is dropped, unless the error must
+// close the connection, or it was a stateless reset (RFC 9000 §10.3.1).
+func (c *Conn) openFailed(err error, b []byte) {
+	if errors.Is(err, protect.ErrDecrypt) {
+		if c.transport.findByToken(b) == c {
+			c.statelessReset()
+		}
+		return
+	}
+	c.fail(err)
+}
+
+// keep puts a datagram aside until there are keys for it.
+func (c *Conn) keep(p *packet, b []byte) {
+	if len(c.later) >= maxLater {
+		return
+	}
+	q := *p
+	q.buf = udp.CopyBuffer(b)
+	q.data = q.buf.Bytes()
+	q.segment = len(q.data)
+	c.later = append(c.later, q)
+}
+
+// replay looks again at what was put aside, as there are new keys.
+func (c *Conn) replay() {
+	ps := c.later
+	c.later = nil
+	for i := range ps {
+		c.datagram(&ps[i], ps[i].data)
+	}
+	c.takeOpened()
+	for i := range ps {
+		ps[i].buf.Release()
+	}
+}
+
+// takeOpened looks at the frames of the 1-RTT packets opened so far.
+func (c *Conn) takeOpened() {
+	ps := c.opened
+	if len(ps) == 0 {
+		return
+	}
+	c.opened = c.opened[:0]
+	now := time.Now()
+	c.mu.Lock()
+	acks := &c.spaces[recovery.App].acks
+	// Key updates come first: an ACK of these packets must not be ahead of them.
+	err := c.oneRTT.Received(now, c.rec.PTO(recovery.App))
+	for i := range ps {
+		if err != nil || c.phase != phaseOpen {
+			break
+		}
+		p := &ps[i]
+		if acks.seen(p.pn) {
+			continue
+		}
+		var eliciting bool
+		if eliciting, err = c.frames(p.payload, wire.OneRTT, now); err == nil {
+			acks.received(p.pn, p.at, eliciting, false, p.ecn)
+		}
+	}
+	if err == nil {
+		c.authentic(now)
+	}
+	crypto := len(c.spaces[recovery.App].recv.got) > 0
+	c.updatePacer()
+	c.mu.Unlock()
+	clear(ps)
+	if err != nil {
+		c.fail(err)
+		return
+	}
+	if crypto {
+		c.driveTLS()
+	}
+}
+
+// authentic notes that the peer is alive.
+func (c *Conn) authentic(now time.Time) {
+	c.gotFirst = true
+	c.lastReceived, c.idleFrom = now, now
+	c.sentSince, c.pinged = false, false
+}
+
+// longPacket takes in a packet with a long header.
+func (c *Conn) longPacket(p *packet, h wire.LongHeader, b []byte) {
+	switch h.Type {
+	case wire.VersionNegotiation:
+		c.versionNegotiation(b)
+		return
+	case wire.Retry:
+		c.followRetry(h, b)
+		return
+	}
+	if h.Version != uint32(c.version) {
+		return
+	}
+	var sp recovery.Space
+	switch h.Type {
+	case wire.Initial:
+		sp = recovery.Initial
+		if c.isClient && len(h.Token) > 0 {
+			return // RFC 9000 §17.2.2: a server's Initial has no token
+		}
+	case wire.Handshake:
+		sp = recovery.Handshake
+	default:
+		return // 0-RTT is not offered
+	}
+	s := &c.spaces[sp]
+	if s.discarded {
+		return
+	}
+	if s.opener == nil {
+		c.keep(p, b)
+		return
+	}
+	pn, payload, err := s.opener.Open(b, h.PNOffset, s.acks.largest)
+	if err != nil {
+		c.openFailed(err, b)
+		return
+	}
+	c.takeOpened() // in order
+	now := time.Now()
+	c.mu.Lock()
+	if c.phase != phaseOpen || s.acks.seen(pn) {
+		c.mu.Unlock()
+		return
+	}
+	if !c.ids.checkSrc(h.Src) {
+		// The peer's connection ID does not change during the handshake
+		// (RFC 9000 §7.2).
+		c.mu.Unlock()
+		return
+	}
+	if c.isClient {
+		c.snd.SetDst(c.ids.dst())
+	} else if sp == recovery.Handshake {
+		// Who answers with Handshake keys has received our Initial: the address is
+		// validated, and Initial keys have served (RFC 9000 §8.1, RFC 9001 §4.9.1).
+		c.validate()
+		c.discard(recovery.Initial, now)
+	}
+	eliciting, err := c.frames(payload, h.Type, now)
+	if err == nil {
+		s.acks.received(pn, p.at, eliciting, true, p.ecn)
+		c.authentic(now)
+	}
+	c.mu.Unlock()
+	if err != nil {
+		c.fail(err)
+		return
+	}
+	c.driveTLS()
+}
+
+// validate lifts the anti-amplification limit.
+func (c *Conn) validate() {
+	if !c.validated {
+		c.validated = true
+		c.rec.SetAmplificationLimited(false)
+	}
+}
+
+// discard throws a space's keys away (RFC 9001 §4.9).
+func (c *Conn) discard(sp recovery.Space, now time.Time) {
+	s := &c.spaces[sp]
+	if s.discarded {
+		return
+	}
+	*s = space{acks: newAckState(), discarded: true}
+	c.rec.Discard(sp, now)
+}
+
+// statelessReset ends the connection as the peer does not know it any more.
+func (c *Conn) statelessReset() {
+	c.mu.Lock()
+	c.abandon(&StatelessResetError{})
+	c.mu.Unlock()
+	c.wakeUp()
+}

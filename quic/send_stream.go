@@ -1,0 +1,195 @@
+package quic
+
+import (
+	"context"
+	"io"
+	"net"
+	"time"
+
+	"github.com/volley-quic/volley/emit"
+	"github.com/volley-quic/volley/sender"
+	"github.com/volley-quic/volley/stream"
+)
+
+func init() {
+	stream.SetErrors(stream.Errors{
+		Closed:     ErrStreamClosed,
+		WouldBlock: ErrWouldBlock,
+		Reset: func(id int64, code uint64, remote bool) error {
+			return &StreamError{StreamID: StreamID(id), ErrorCode: StreamErrorCode(code), Remote: remote}
+		},
+	})
+}
+
+// A SendStream is the sending side of a stream. Its methods may be called from several
+// goroutines; writes are taken one after the other.
+type SendStream struct {
+	conn *Conn
+	send *stream.Send
+	st   *sender.Stream
+	// wrote: the first write went through the connection's goroutine, so that a
+	// Close right behind it usually leaves in the same frame.
+	wrote bool
+}
+
+// StreamID returns the stream's ID.
+func (s *SendStream) StreamID() StreamID { return StreamID(s.send.ID()) }
+
+// Write queues p and returns when all of it is taken. It waits while the stream holds
+// more unsent bytes than its high watermark ([SendStream.SetWriteBuffer]), which does
+// not include bytes in flight. n counts the bytes that may reach the peer: those from n
+// on never do, so that after a deadline p[n:] can be written again.
+//
+// On a quiet connection the bytes leave before Write returns. While something is in
+// flight small writes gather until the connection sends next, which is no later than
+// as soon as its goroutine runs.
+//
+// Other than quic-go's, which returns when at most one packet of p is unsent, Write
+// returns when the unsent rest fits the write buffer; SetWriteBuffer(0, 0) gives
+// quic-go's rule. While SendFrom or ReadFrom runs the error is [emit.ErrBusy].
+func (s *SendStream) Write(p []byte) (int, error) { return s.send.Write(p) }
+
+// WriteBuffers queues the contents of b without joining them first, and takes from b
+// what was queued, as net.Buffers.WriteTo does. Otherwise it is [SendStream.Write].
+func (s *SendStream) WriteBuffers(b *net.Buffers) (int64, error) { return s.send.WriteBuffers(b) }
+
+// WriteOwned queues p without copying it: p must not change until release is called,
+// once, when the last byte is acknowledged or the stream or connection is over. release
+// runs in a goroutine of the connection and must not block. If the error is not nil
+// the bytes from n on were not taken, and release is called when the first n are done
+// with. Otherwise it is [SendStream.Write].
+func (s *SendStream) WriteOwned(p []byte, release func()) (int, error) {
+	return s.send.WriteOwned(p, release)
+}
+
+// TryWriteAll queues all of p if the peer's flow control credit admits it at once, and
+// otherwise nothing: then the error is [ErrWouldBlock]. It never waits.
+func (s *SendStream) TryWriteAll(p []byte) error { return s.send.TryWriteAll(p) }
+
+// Close ends the stream after what was written. It does not wait for delivery. Closing
+// twice is harmless; after CancelWrite the error says so.
+func (s *SendStream) Close() error { return s.send.Close() }
+
+// CloseWith writes p and closes the stream: last bytes and FIN leave together.
+func (s *SendStream) CloseWith(p []byte) (int, error) { return s.send.CloseWith(p) }
+
+// CancelWrite ends the stream abruptly (RESET_STREAM): what is not delivered may never
+// be. Blocked and later writes fail with a [StreamError]. After the stream is over it
+// does nothing.
+func (s *SendStream) CancelWrite(code StreamErrorCode) { s.send.Cancel(uint64(code)) }
+
+// Context ends when the sending side is closed, cancelled here or by the peer, or the
+// connection is over. Its cause says which: [ErrStreamClosed], a [StreamError], or the
+// connection's error.
+func (s *SendStream) Context() context.Context { return s.send.Context() }
+
+// SetWriteDeadline makes writes, also those under way, fail with
+// os.ErrDeadlineExceeded from t on. The zero time means never.
+func (s *SendStream) SetWriteDeadline(t time.Time) error {
+	s.send.SetDeadline(t)
+	return nil
+}
+
+// SetPriority sets the stream's place among the others: urgency 0 (first) to 7, and
+// whether it shares its turn with those of the same urgency (RFC 9218). The default is
+// 3, incremental, as in quic-go.
+func (s *SendStream) SetPriority(urgency int8, incremental bool) {
+	s.conn.mu.Lock()
+	defer s.conn.mu.Unlock()
+	if s.conn.streams.sendByID(s.send.ID()) == s {
+		s.conn.snd.SetPriority(s.st, urgency, incremental)
+	}
+}
+
+// SetReliableBoundary marks what was written so far as to be delivered even if the
+// stream is cancelled. The extension that it needs is not offered yet, so it does
+// nothing, as in quic-go with such a peer.
+func (s *SendStream) SetReliableBoundary() {}
+
+// SetWriteBuffer sets the watermarks of the write buffer in bytes of unsent data: a
+// writer waits above high, and goes on when low is reached. The default is in package
+// stream. (0, 0) makes Write behave as quic-go's. Limits may change at any time.
+func (s *SendStream) SetWriteBuffer(low, high int) error { return s.send.SetWriteBuffer(low, high) }
+
+// Writable returns a channel that receives a value each time the unsent bytes have
+// fallen to the low watermark after they had reached the high one.
+func (s *SendStream) Writable() <-chan struct{} { return s.send.Writable() }
+
+// Cork holds small writes back so that they leave together: until Uncork, Close, the
+// high watermark, or 200 ms. It does not nest.
+func (s *SendStream) Cork() { s.send.Cork() }
+
+// Uncork ends Cork.
+func (s *SendStream) Uncork() { s.send.Uncork() }
+
+// SetEmission sets how SendFrom emits the stream's bytes: the mode, how many datagrams a
+// pass has, and whether bytes are retained. It may be called at any time, and counts
+// from the next pass on; Reread counts from the next SendFrom on.
+func (s *SendStream) SetEmission(t emit.Tuning) {
+	s.conn.mu.Lock()
+	defer s.conn.mu.Unlock()
+	s.st.SetTuning(t)
+}
+
+// EmissionStats returns the stream's emission counters.
+func (s *SendStream) EmissionStats() emit.Stats {
+	s.conn.mu.Lock()
+	defer s.conn.mu.Unlock()
+	return s.st.Stats()
+}
+
+// SendFrom sends n bytes of src, from its offset off on; all up to EOF if n < 0. It asks
+// src for what the next packets carry, up to ten at a time, by one ReadAt per pass, into
+// memory that is src's only during the call. Package emit says how src may answer, and
+// what modes there are.
+//
+// It returns the number of bytes taken from src when all are taken; with
+// [emit.Tuning.Reread], and the modes that imply it, when they are acknowledged. src is
+// not touched after. FIN follows only with [emit.End]. An error of src is returned as it
+// is: the bytes before go out, and the stream can be used on. src ending before n bytes
+// is io.ErrUnexpectedEOF. If ctx ends, its cause is returned.
+//
+// src is called in this goroutine (but with [emit.Detach] in one of its own), and holds
+// up only its own stream: everything else of the connection goes on. It may call any
+// method of the stream and the connection; those that would add bytes to this stream
+// return [emit.ErrBusy] until SendFrom returns. If src panics the stream is reset.
+func (s *SendStream) SendFrom(ctx context.Context, src io.ReaderAt, off, n int64, opts ...emit.Option) (int64, error) {
+	return s.st.SendFrom(ctx, src, off, n, emit.Apply(opts...))
+}
+
+// ReadFrom sends what r reads up to EOF, and so makes io.Copy emit in passes. It calls
+// nothing but r.Read, each time with room for a pass. An error of r is returned with the
+// number of bytes sent before.
+func (s *SendStream) ReadFrom(r io.Reader) (int64, error) {
+	return s.st.ReadFrom(context.Background(), r)
+}
+
+// Ready tells SendFrom or ReadFrom that a source which answered [emit.ErrNotReady] has
+// bytes again. It may be called from any goroutine at any time, also before that answer
+// has arrived: it is never lost.
+func (s *SendStream) Ready() {
+	s.conn.mu.Lock()
+	defer s.conn.mu.Unlock()
+	s.st.Ready()
+}
+
+// push sends what a writer has added, in its goroutine when that is best (no lock is
+// held).
+func (c *Conn) push(snd *stream.Send) {
+	c.mu.Lock()
+	s := c.streams.sendByID(snd.ID())
+	if s == nil || c.phase != phaseOpen || !c.confirmed {
+		c.mu.Unlock()
+		c.wakeUp()
+		return
+	}
+	first := !s.wrote
+	s.wrote = true
+
+	c.mu.Unlock()
+	// The first write of a stream often has a Close right behind it: through the
+	// connection's goroutine, both usually leave in one frame.
+	if first || c.snd.Push() {
+		c.wakeUp()
+	}
+}
