@@ -11,9 +11,6 @@ import (
 // alertError gives an error of crypto/tls the code to close the connection with
 // (RFC 9001 §4.8).
 func alertError(err error) error {
-	if err == nil {
-		return nil
-	}
 	var alert tls.AlertError
 	if !errors.As(err, &alert) {
 		return &wire.Error{Code: wire.InternalError, Reason: err.Error(), Err: err}

@@ -78,8 +78,8 @@ func (t *TLS) SetSessionHooks(resume, store func(*tls.SessionState)) {
 	t.resume, t.store = resume, store
 }
 
-// Start begins the handshake, which ends at once when ctx does. A client gets its
-// first bytes to send.
+// Start begins the handshake. A client gets its first bytes to send. ctx is the
+// context of the application's callbacks; once it is done, steps fail.
 func (t *TLS) Start(ctx context.Context) ([]Event, error) {
 	if err := t.conn.Start(ctx); err != nil {
 		return nil, alertError(err)
@@ -91,13 +91,10 @@ func (t *TLS) Start(ctx context.Context) ([]Event, error) {
 // anywhere. What TLS expects at that time is ReadLevel; bytes of another level are
 // a PROTOCOL_VIOLATION (RFC 9001 §4.1.3). data is not kept.
 func (t *TLS) HandleData(level tls.QUICEncryptionLevel, data []byte) (evs []Event, err error) {
-	if level != t.in.level {
-		return nil, violation("handshake data at encryption level %v, while %v is read", level, t.in.level)
-	}
 	// One message at a time, so that a change of keys is seen where it happens.
 	for len(data) > 0 {
 		if level != t.in.level {
-			return evs, violation("handshake data left over at encryption level %v when keys changed", level)
+			return evs, violation("handshake data at encryption level %v, while %v is read", level, t.in.level)
 		}
 		var msg []byte
 		if msg, data, err = t.in.next(data); err != nil || msg == nil {
@@ -150,13 +147,10 @@ func (t *TLS) events(evs []Event) ([]Event, error) {
 		case tls.QUICErrorEvent:
 			return evs, alertError(e.Err)
 		case tls.QUICWriteData:
-			// crypto/tls overwrites its data at the next event, hence the copies.
+			// All data belongs to crypto/tls again at the next event, hence the copies.
 			evs = append(evs, Event{Kind: WriteData, Level: e.Level, Data: clone(e.Data)})
 		case tls.QUICSetReadSecret:
-			// crypto/tls goes on reading Initial messages when it has 0-RTT keys.
-			if e.Level != tls.QUICEncryptionLevelEarly {
-				t.in.level = e.Level
-			}
+			t.in.level = e.Level // after 0-RTT comes Handshake, in the same step
 			evs = append(evs, Event{Kind: ReadSecret, Level: e.Level, Suite: e.Suite, Secret: clone(e.Data)})
 		case tls.QUICSetWriteSecret:
 			evs = append(evs, Event{Kind: WriteSecret, Level: e.Level, Suite: e.Suite, Secret: clone(e.Data)})

@@ -140,7 +140,7 @@ func tokenAddr(kind uint8, addr net.Addr) []byte {
 		return []byte(addr.Network() + "\x00" + addr.String())
 	}
 	ap := udp.AddrPort()
-	ip := ap.Addr().Unmap().WithZone("").AsSlice()
+	ip := ap.Addr().Unmap().AsSlice()
 	if kind == kindRetry {
 		ip = append(ip, byte(ap.Port()>>8), byte(ap.Port()))
 	}
