@@ -74,8 +74,8 @@ func (k *OneRTT) SendLimit() error {
 }
 
 // Acked notes that the peer acknowledged largest, the highest number of an ACK
-// frame of the 1-RTT space. Connection's goroutine, monitor held, before the
-// batch's Received. The error, KEY_UPDATE_ERROR, must close the connection.
+// frame of the 1-RTT space. Connection's goroutine, monitor held; before or after
+// the batch's Received. The error, KEY_UPDATE_ERROR, must close the connection.
 func (k *OneRTT) Acked(largest int64) error {
 	s := &k.send
 	if s.acked || s.first < 0 || largest < s.first {
