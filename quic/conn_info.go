@@ -101,3 +101,23 @@ func (c *Conn) RemoteAddr() net.Addr { return c.remote }
 //
 // Volley does not write qlog yet, so far it is always nil.
 func (c *Conn) QlogTrace() qlogwriter.Trace { return nil }
+
+// SocketStats counts what went through the connection's socket, which it may share with
+// other connections of its [Transport].
+type SocketStats struct {
+	Sends             uint64 // system calls that sent
+	SentDatagrams     uint64
+	SegmentedSends    uint64 // of Sends, those with more than one datagram (GSO)
+	Reads             uint64 // messages received
+	ReceivedDatagrams uint64
+	CoalescedReads    uint64 // of Reads, those with more than one datagram (GRO)
+}
+
+// SocketStats returns the counters of the connection's socket. Not in quic-go.
+func (c *Conn) SocketStats() SocketStats {
+	s := c.transport.udpConn().Stats()
+	return SocketStats{
+		Sends: s.Sends, SentDatagrams: s.SentDatagrams, SegmentedSends: s.SegmentedSends,
+		Reads: s.Reads, ReceivedDatagrams: s.ReceivedDatagrams, CoalescedReads: s.CoalescedReads,
+	}
+}
