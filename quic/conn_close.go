@@ -59,14 +59,19 @@ func (c *Conn) refuse() {
 
 // fail ends the connection because of an error found on this side.
 func (c *Conn) fail(err error) {
+	c.mu.Lock()
+	c.failLocked(err)
+	c.mu.Unlock()
+}
+
+// failLocked is fail with the mutex held.
+func (c *Conn) failLocked(err error) {
 	var w *wire.Error
 	frame := wire.ConnectionClose{Code: uint64(wire.InternalError)}
 	if errors.As(err, &w) {
 		frame.Code, frame.FrameType, frame.Reason = uint64(w.Code), w.FrameType, []byte(w.Reason)
 	}
-	c.mu.Lock()
 	c.close(transportError(err), frame)
-	c.mu.Unlock()
 	c.wakeUp()
 }
 

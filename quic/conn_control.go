@@ -334,6 +334,9 @@ func (m *monitor) AntiAmplification() int {
 // SendFailed implements sender.Host.
 func (m *monitor) SendFailed(err error) { (*Conn)(m).sendFailed(err) }
 
+// KeysExhausted implements sender.Host.
+func (m *monitor) KeysExhausted(err error) { (*Conn)(m).failLocked(err) }
+
 // DatagramTooLarge implements sender.Host.
 func (m *monitor) DatagramTooLarge(size int) { (*Conn)(m).mtu.tooLarge(size) }
 

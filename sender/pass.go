@@ -17,7 +17,17 @@ func (x *Sender) build(now time.Time, self *asker) *Flight {
 	control, ack := x.host.Due(now)
 	probes := x.rec.Probes(recovery.App)
 	streams := x.streamsDue(now)
+	if budget == 0 && streams {
+		x.rec.SetAppLimited(false) // the window, or the pacer, holds bytes back
+	}
 	if !ack && (budget == 0 || !control && !streams && probes == 0) {
+		return nil
+	}
+	// A key that has served as long as it may goes before the flight that would be
+	// one too many (RFC 9001 §6.6).
+	x.keys.MaybeUpdate(now, x.rec.PTO(recovery.App))
+	if err := x.keys.SendLimit(); err != nil {
+		x.host.KeysExhausted(err)
 		return nil
 	}
 
@@ -27,9 +37,8 @@ func (x *Sender) build(now time.Time, self *asker) *Flight {
 	if control || ack || budget > 0 {
 		x.host.AppendControl(f, now, budget == 0)
 	}
-	limited := false // by something other than a lack of bytes
 	if budget > 0 && streams {
-		limited = x.passes(f, self)
+		x.passes(f, self)
 	}
 	if budget > 0 && probes > 0 && !f.eliciting() {
 		// A probe carries new or lost bytes, FINs or control frames if there are any,
@@ -45,11 +54,17 @@ func (x *Sender) build(now time.Time, self *asker) *Flight {
 		return nil
 	}
 	x.late = time.Time{}
-	// The window must not grow while the application, not the network, sets the pace
-	// (RFC 9002 §7.8).
-	x.rec.SetAppLimited(!limited && x.unsent == 0)
 	x.flush(f, now)
+	x.rec.SetAppLimited(!x.fillsWindow())
 	return f
+}
+
+// fillsWindow reports whether the congestion window is put to use. It must not grow
+// while something else sets the pace: the application, flow control, or this machine
+// (RFC 9002 §7.8). In slow start half a window is enough, as it doubles.
+func (x *Sender) fillsWindow() bool {
+	inFlight, window := x.rec.BytesInFlight(), x.cc.Window()
+	return inFlight+x.passBytes() >= window || x.cc.InSlowStart() && inFlight >= window/2
 }
 
 // eliciting reports whether the flight will be acknowledged.
@@ -103,14 +118,13 @@ func (x *Sender) budget(now time.Time) int {
 	return max(n, 0)
 }
 
-// passes runs passes until the flight is full or no stream has more, and reports
-// whether the flight's end, not the streams', ended it.
-func (x *Sender) passes(f *Flight, self *asker) (full bool) {
+// passes runs passes until the flight is full or no stream has more.
+func (x *Sender) passes(f *Flight, self *asker) {
 	defer x.sched.FlightEnd()
 	for {
 		e, quantum := x.sched.Next()
 		if e == nil {
-			return false
+			return
 		}
 		st := e.Value.(*Stream)
 		slots := st.tuning.MaxDatagrams
@@ -125,11 +139,8 @@ func (x *Sender) passes(f *Flight, self *asker) (full bool) {
 		}
 		more := st.pending()
 		x.sched.Sent(e, n, more)
-		if n == 0 && more && f.n == f.max {
-			return true
-		}
-		if !x.ready {
-			return false
+		if n == 0 && f.n == f.max && f.Room() == 0 || !x.ready {
+			return
 		}
 	}
 }

@@ -50,6 +50,10 @@ type Host interface {
 	// SendFailed reports an error of the socket that sending again will not cure.
 	SendFailed(err error)
 
+	// KeysExhausted reports that the key may seal no more packets and cannot be
+	// updated: the connection must close with err.
+	KeysExhausted(err error)
+
 	// DatagramTooLarge reports that the kernel refused datagrams of this size.
 	DatagramTooLarge(size int)
 }
