@@ -57,7 +57,7 @@ func (r *Recovery) detectLost(sp Space, now time.Time) congestion.Loss {
 		s.cursor++
 	}
 	if loss.Packets > 0 {
-		if loss.Persistent = r.persistent(sp, low, high); loss.Persistent {
+		if loss.Persistent = r.persistent(sp, low, high, now); loss.Persistent {
 			r.stats.PersistentCongestions++
 			r.newMinRTT = true
 		}
@@ -69,7 +69,7 @@ func (r *Recovery) detectLost(sp Space, now time.Time) congestion.Loss {
 // lose declares packets of one train lost.
 func (r *Recovery) lose(s *space, t *Train, gone uint16, now time.Time, loss *congestion.Loss) {
 	t.lost |= gone
-	t.lostAt = now
+	t.lostAt, t.lostLast = now, gone
 	bytes := r.decide(s, t, gone)
 	if t.ECT0 {
 		r.ecn.lost += uint64(bits.OnesCount16(gone))

@@ -62,7 +62,7 @@ func (s skips) named(ranges []wire.AckRange) bool {
 // back is the number that lies n sent packets before pn.
 func (s skips) back(pn, n int64) int64 {
 	limit := pn - n
-	for i := len(s) - 1; i >= 0 && s[i].Hi > limit; i-- {
+	for i := len(s) - 1; i >= 0 && s[i].Hi >= limit; i-- {
 		if s[i].Hi < pn {
 			limit -= s[i].Hi - s[i].Lo + 1
 		}

@@ -63,7 +63,8 @@ type Train struct {
 	// What became of each packet. A packet with no bit set is undecided; one
 	// with both lost and acked was declared lost and then acknowledged.
 	acked, lost, unsent uint16
-	lostAt              time.Time // when the latest of the lost was declared so
+	lostAt              time.Time // when the latest of the lost were declared so
+	lostLast            uint16    // which those were
 }
 
 // Extra is one more frame of a packet: either a Frame or a range of Data.
@@ -192,6 +193,7 @@ func (t *Train) split(k int, u *Train) {
 	cut(&t.acked, &u.acked)
 	cut(&t.lost, &u.lost)
 	cut(&t.unsent, &u.unsent)
+	cut(&t.lostLast, &u.lostLast)
 	kept := t.Extra[:0]
 	for _, e := range t.Extra {
 		if int(e.I) < k {
