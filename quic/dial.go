@@ -118,7 +118,6 @@ func (t *Transport) dial(ctx context.Context, addr net.Addr, host string, tlsCon
 		version:   conf.Versions[0],
 		remote:    addr,
 		route:     routeTo(addr),
-		ctx:       context.WithoutCancel(ctx),
 		early:     early,
 	}
 	if store := conf.TokenStore; store != nil {
@@ -139,7 +138,8 @@ func (t *Transport) dial(ctx context.Context, addr net.Addr, host string, tlsCon
 	return c, err
 }
 
-// tryDial makes one connection and waits for it. p lacks connection IDs.
+// tryDial makes one connection and waits for it. p lacks connection IDs
+// and context.
 func (t *Transport) tryDial(ctx context.Context, p connParams) (*Conn, error) {
 	src, err := t.newConnID()
 	if err != nil {
@@ -148,6 +148,7 @@ func (t *Transport) tryDial(ctx context.Context, p connParams) (*Conn, error) {
 	if err := t.hold(src); err != nil {
 		return nil, err
 	}
+	p.ctx = withVersion(context.WithoutCancel(ctx), p.version)
 	p.srcID = src
 	p.destID = initialDestID()
 	p.origDst = p.destID

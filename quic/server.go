@@ -321,7 +321,7 @@ func (s *server) start(f firstPacket, conf *Config, ctx context.Context, cancel 
 		origDst:       f.origDst,
 		retrySrc:      f.retrySrc,
 		addrValidated: f.validated,
-		ctx:           ctx,
+		ctx:           withVersion(ctx, Version(f.header.Version)),
 		early:         s.early,
 		ready:         s.ready,
 		done: func(c *Conn, err error) {

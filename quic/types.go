@@ -1,6 +1,7 @@
 package quic
 
 import (
+	"context"
 	"net"
 	"slices"
 	"syscall"
@@ -77,5 +78,10 @@ type contextKey struct{ name string }
 func (k *contextKey) String() string { return "quic context value: " + k.name }
 
 // QUICVersionContextKey finds the connection's [Version] in the contexts that
-// crypto/tls hands to its callbacks ([tls.ClientHelloInfo.Context] and the like).
+// crypto/tls hands to its callbacks ([tls.ClientHelloInfo.Context] and the like), and
+// in those of connections and streams.
 var QUICVersionContextKey any = &contextKey{"version"}
+
+func withVersion(ctx context.Context, v Version) context.Context {
+	return context.WithValue(ctx, QUICVersionContextKey, v)
+}
