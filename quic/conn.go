@@ -350,12 +350,15 @@ func (c *Conn) tick(now time.Time) (over bool) {
 		c.control.add(framePing, 0)
 	}
 	if t := c.rec.Timer(); !t.IsZero() && !now.Before(t) {
-		if probe, sp := c.rec.OnTimer(now); probe && sp != recovery.App {
-			c.spaces[sp].send.again()
+		if probe, sp := c.rec.OnTimer(now); probe {
+			if sp != recovery.App {
+				c.spaces[sp].send.again()
+			} else {
+				c.mtu.timedOut(now)
+			}
 		}
 		c.updatePacer()
 	}
-	c.mtu.tick(now)
 	return false
 }
 

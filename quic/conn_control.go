@@ -27,6 +27,7 @@ const (
 	frameHandshakeDone
 	frameNewToken
 	framePing
+	frameMTUProbe // A: bytes
 )
 
 // maxPathAnswers bounds the PATH_RESPONSE frames that wait: who floods us with
@@ -281,6 +282,8 @@ func (m *monitor) FrameAcked(f recovery.Frame) {
 		}
 	case frameRetireConnID:
 		c.ids.retireAcked(f.ID)
+	case frameMTUProbe:
+		c.mtu.acked(int(f.A), time.Now())
 	}
 }
 
@@ -290,6 +293,9 @@ func (m *monitor) FrameLost(f recovery.Frame) {
 	switch f.Kind {
 	case frameAck:
 		return // ACKs are not repaired, the next one says more
+	case frameMTUProbe:
+		c.mtu.failed(int(f.A), time.Now())
+		return
 	case frameReset:
 		if s := c.streams.sendByID(f.ID); s != nil {
 			s.send.ResetLost()
@@ -338,7 +344,9 @@ func (m *monitor) SendFailed(err error) { (*Conn)(m).sendFailed(err) }
 func (m *monitor) KeysExhausted(err error) { (*Conn)(m).failLocked(err) }
 
 // DatagramTooLarge implements sender.Host.
-func (m *monitor) DatagramTooLarge(size int) { (*Conn)(m).mtu.tooLarge(size) }
+func (m *monitor) DatagramTooLarge(size int) {
+	m.mtu.tooLarge(size, time.Now())
+}
 
 // SendReady implements stream.Host.
 func (m *monitor) SendReady(s *stream.Send) {

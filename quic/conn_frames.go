@@ -86,6 +86,7 @@ func (c *Conn) onAck(sp recovery.Space, f *wire.Ack, now time.Time) error {
 			c.rec.SetPeerAddressValidated() // RFC 9002 §6.2.2.1
 		}
 	case recovery.App:
+		c.mtu.ptos = 0
 		c.rec.SetPeerAddressValidated()
 		return c.oneRTT.Acked(f.Largest())
 	}

@@ -122,7 +122,7 @@ func (c *Conn) longSent(err error, size int) {
 	case nil, udp.ErrBlocked:
 	case udp.ErrTooLarge:
 		c.mu.Lock()
-		c.mtu.tooLarge(size)
+		c.mtu.tooLarge(size, time.Now())
 		for sp := recovery.Initial; sp <= recovery.Handshake; sp++ {
 			if s := &c.spaces[sp]; !s.discarded {
 				s.send.again()
