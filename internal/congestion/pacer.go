@@ -53,7 +53,7 @@ func NewPacer(datagramSize int) *Pacer {
 
 // SetDatagramSize follows path MTU discovery.
 func (p *Pacer) SetDatagramSize(bytes int) {
-	p.mss = float64(max(bytes, minDatagramSize))
+	p.mss = float64(datagram(bytes))
 	p.setRate()
 }
 
@@ -74,9 +74,11 @@ func (p *Pacer) SetRate(cwnd int, srtt time.Duration, slowStart bool) {
 // a datagram, and no wait is longer than a round trip.
 func (p *Pacer) setRate() {
 	p.cwnd = min(max(p.cwnd, 2*p.mss), maxWindow)
-	if p.rtt > 0 {
-		p.rate = p.gain * p.cwnd / p.rtt.Seconds()
+	if p.rtt == 0 {
+		return
 	}
+	p.rate = p.gain * p.cwnd / p.rtt.Seconds()
+	p.tokens = min(max(p.tokens, -p.cwnd/2), p.quantum())
 }
 
 // quantum is the bucket's capacity in bytes.
@@ -100,12 +102,10 @@ func (p *Pacer) refill(now time.Time) {
 	case p.at.IsZero():
 		p.tokens, p.at = q, now
 	case now.After(p.at):
-		p.tokens += now.Sub(p.at).Seconds() * p.rate
+		full := p.tokens + now.Sub(p.at).Seconds()*p.rate
+		p.tokens = max(p.tokens, min(full, limit))
 		p.at = now
 	}
-	// The debt is bounded like the credit: half a window is less than one
-	// round trip at any gain, so that Next never has to wait longer.
-	p.tokens = max(min(p.tokens, limit), -p.cwnd/2)
 	if p.dry && p.tokens >= q {
 		p.dry, p.due = false, time.Time{}
 	}
@@ -124,7 +124,7 @@ func (p *Pacer) Budget(now time.Time) int {
 		p.dry = true
 		return 0
 	}
-	return int(p.tokens)
+	return int(min(p.tokens, unpaced))
 }
 
 // OnSent takes bytes out. More than the budget may be taken (a probe is not
@@ -134,6 +134,8 @@ func (p *Pacer) OnSent(now time.Time, bytes int) {
 		return
 	}
 	p.refill(now)
+	// The debt is bounded: half a window is less than a round trip's worth
+	// at any gain, so that no wait is longer than that.
 	p.tokens = max(p.tokens-float64(bytes), -p.cwnd/2)
 }
 

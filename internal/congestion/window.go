@@ -9,7 +9,10 @@ import (
 // exactly, whatever a peer acknowledges: 1 TiB.
 const maxWindow = 1 << 40
 
-// minDatagramSize is the least UDP payload that QUIC works with (RFC 9000 §14).
+// datagram limits a UDP payload size to what QUIC can work with (RFC 9000 §14
+// and §18.2).
+func datagram(size int) int { return min(max(size, minDatagramSize), 65527) }
+
 const minDatagramSize = 1200
 
 // initialWindow is RFC 9002 §7.2: ten datagrams, but at most the larger of
@@ -35,7 +38,7 @@ type window struct {
 }
 
 func newWindow(datagramSize int) window {
-	datagramSize = max(datagramSize, minDatagramSize)
+	datagramSize = datagram(datagramSize)
 	return window{
 		mss:      float64(datagramSize),
 		cwnd:     float64(initialWindow(datagramSize)),
@@ -96,7 +99,7 @@ func (w *window) allSpurious(s *Spurious) bool {
 }
 
 func (w *window) setDatagramSize(datagramSize int) {
-	datagramSize = max(datagramSize, minDatagramSize)
+	datagramSize = datagram(datagramSize)
 	// RFC 9002 §7.2: nothing has been learnt yet, so the initial window
 	// follows the datagram size.
 	untouched := w.cwnd == float64(initialWindow(int(w.mss))) && math.IsInf(w.ssthresh, 1)
