@@ -5,6 +5,7 @@ import (
 
 	"github.com/volley-quic/volley/internal/protect"
 	"github.com/volley-quic/volley/internal/recovery"
+	"github.com/volley-quic/volley/internal/udp"
 	"github.com/volley-quic/volley/internal/wire"
 )
 
@@ -51,6 +52,7 @@ type Flight struct {
 	first  int64 // packet number of the first datagram
 	total  int   // bytes handed to the kernel
 	sealer *protect.Sealer
+	ecn    udp.ECN
 	sent   int  // datagrams that the kernel took
 	held   bool // it was refused before
 }

@@ -279,7 +279,7 @@ func (x *Sender) Push() (wake bool) {
 func (x *Sender) transmit(f *Flight) {
 	resumed := f.sent > 0 || f.held
 	x.host.Unlock()
-	n, err := x.udp.Send(x.route, f.rest(), f.size, udp.NotECT)
+	n, err := x.udp.Send(x.route, f.rest(), f.size, f.ecn)
 	x.host.Lock()
 
 	if resumed && n > 0 {
@@ -373,8 +373,14 @@ func (x *Sender) flush(f *Flight, now time.Time) {
 		wire.AppendShort(f.buf[start:start:start+f.hdr], x.dst, f.first+int64(i), f.pnLen, phase)
 	}
 	pn, left, flying := f.first, f.total, 0
+	// Until validation fails every flight is marked, and the peer's counts in ACKs
+	// tell whether the marks arrive (RFC 9000 §13.4.2).
+	if x.udp.CanECN() && x.rec.ECNCapable() {
+		f.ecn = udp.ECT0
+	}
 	for _, t := range f.trains {
 		t.First = pn
+		t.ECT0 = f.ecn == udp.ECT0
 		for i := range t.N {
 			size := min(left, f.size)
 			left -= size
