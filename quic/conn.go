@@ -56,10 +56,11 @@ type Conn struct {
 	later      []packet // that no key opens yet
 	hsRoute    udp.Route
 	timer      *time.Timer
-	retried    bool // a Retry was followed
-	negotiated bool // this is the second try, after Version Negotiation
-	hasty      int  // rounds in a row after which something was due
-	gotFirst   bool // an authentic packet arrived: no Retry or Version Negotiation any more
+	retried    bool   // a Retry was followed
+	negotiated bool   // this is the second try, after Version Negotiation
+	hasty      int    // rounds in a row after which something was due and nothing sent
+	hastySent  uint64 // what had been sent by then
+	gotFirst   bool   // an authentic packet arrived: no Retry or Version Negotiation any more
 	oneRTT     *protect.OneRTT
 	ackIn      []wire.AckRange
 
@@ -231,6 +232,7 @@ func (c *Conn) run() {
 		if c.tick(now) {
 			break
 		}
+		c.askWindow()
 		more := c.sendAll(now)
 		if !c.arm(more) {
 			continue
@@ -266,6 +268,9 @@ func (c *Conn) arm(more bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t := c.nextTimer()
+	if sent := c.snd.Stats().Flights + c.stats.PacketsSent; sent != c.hastySent {
+		c.hasty, c.hastySent = 0, sent
+	}
 	if t.IsZero() || time.Until(t) > 0 {
 		c.hasty = 0
 		c.setTimer(t)
@@ -307,10 +312,12 @@ func (c *Conn) nextTimer() (t time.Time) {
 		return c.closing.end
 	}
 	first(c.rec.Timer())
-	first(c.snd.Timer())
-	for i := range c.spaces {
-		if sp := &c.spaces[i]; !sp.discarded {
-			first(sp.acks.deadline)
+	if !c.snd.Held() { // else the socket wakes us
+		first(c.snd.Timer())
+		for i := range c.spaces {
+			if sp := &c.spaces[i]; !sp.discarded {
+				first(sp.acks.deadline)
+			}
 		}
 	}
 	first(c.idleDeadline())

@@ -334,7 +334,14 @@ func (m *monitor) AntiAmplification() int {
 	if m.validated {
 		return -1
 	}
-	return max(3*m.bytesIn-m.bytesOut, 0)
+	return max(3*m.bytesIn-m.bytesOut-int(m.snd.Stats().Bytes), 0)
+}
+
+// Flushed implements sender.Host.
+func (m *monitor) Flushed(now time.Time, eliciting bool) {
+	if eliciting {
+		(*Conn)(m).sentEliciting(now)
+	}
 }
 
 // SendFailed implements sender.Host.

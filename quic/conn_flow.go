@@ -14,7 +14,8 @@ type connFlow struct {
 	consumed int64 // bytes read or discarded
 	window   int64
 	most     int64
-	allow    func(delta uint64) bool // the application's veto; may be nil
+	ask      bool  // the application has a say in whether the window grows
+	asking   int64 // the window it is to be asked for; 0: none
 
 	// Auto-tuning: when half the window goes within two round trips, it is the
 	// window that limits the peer, and it doubles.
@@ -25,6 +26,23 @@ func (f *connFlow) init(conf *Config) {
 	f.window = int64(conf.InitialConnectionReceiveWindow)
 	f.most = max(f.window, int64(conf.MaxConnectionReceiveWindow))
 	f.limit = f.window
+	f.ask = conf.AllowConnectionWindowIncrease != nil
+}
+
+// askWindow asks the application whether the receive window may grow, if it is about to.
+// It is the connection's goroutine that asks, as no lock may be held.
+func (c *Conn) askWindow() {
+	c.mu.Lock()
+	f := &c.flow
+	delta := f.asking - f.window
+	f.asking = 0
+	c.mu.Unlock()
+	if delta <= 0 || !c.config.AllowConnectionWindowIncrease(c, uint64(delta)) {
+		return
+	}
+	c.mu.Lock()
+	f.window += delta
+	c.mu.Unlock()
 }
 
 // received notes that the streams' highest offsets grew by n.
@@ -48,8 +66,9 @@ func (f *connFlow) read(n int64, now func() time.Time, rtt time.Duration) (due b
 	}
 	t := now()
 	if !f.epoch.IsZero() && rtt > 0 && t.Sub(f.epoch) < 2*rtt && f.window < f.most {
-		grown := min(2*f.window, f.most)
-		if f.allow == nil || f.allow(uint64(grown-f.window)) {
+		if grown := min(2*f.window, f.most); f.ask {
+			f.asking = grown
+		} else {
 			f.window = grown
 		}
 	}

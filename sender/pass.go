@@ -19,6 +19,7 @@ func (x *Sender) build(now time.Time, self *asker) *Flight {
 	streams := x.streamsDue(now)
 	if budget == 0 && streams {
 		x.rec.SetAppLimited(false) // the window, or the pacer, holds bytes back
+		x.late = time.Time{}       // they wait for that, and for nothing else
 	}
 	if !ack && (budget == 0 || !control && !streams && probes == 0) {
 		return nil

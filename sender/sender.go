@@ -43,6 +43,10 @@ type Host interface {
 	// SetTimer makes the connection's goroutine run at t at the latest.
 	SetTimer(t time.Time)
 
+	// Flushed reports that a flight is about to leave, and whether it will be
+	// acknowledged.
+	Flushed(now time.Time, eliciting bool)
+
 	// AntiAmplification is how many bytes may go to a peer whose address is not
 	// validated yet (RFC 9000 §8.1), -1 if there is no limit.
 	AntiAmplification() int
@@ -398,5 +402,6 @@ func (x *Sender) flush(f *Flight, now time.Time) {
 	}
 	x.stats.Bytes += uint64(f.total)
 	x.bulk = f.n >= fullPass
+	x.host.Flushed(now, f.eliciting())
 	x.maybeSkip(f.n)
 }
