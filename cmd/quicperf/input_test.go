@@ -335,3 +335,12 @@ func TestAPatternIsTheSameHoweverItIsRead(t *testing.T) {
 		})
 	}
 }
+
+func mustResolve(t *testing.T, addr string) *net.UDPAddr {
+	t.Helper()
+	a, err := net.ResolveUDPAddr("udp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}

@@ -46,6 +46,9 @@ func TestSelfTestPrintsOneObjectPerTransfer(t *testing.T) {
 						t.Errorf("unexpected: %s", line)
 					}
 				}
+				if stack == "volley" {
+					wantVolleys(t, lines[0], lines[1])
+				}
 			})
 		}
 	}
@@ -64,5 +67,28 @@ func TestSelfTestShowsATable(t *testing.T) {
 		if !strings.Contains(got.stdout, want) {
 			t.Errorf("no %q in:\n%s", want, got.stdout)
 		}
+	}
+}
+
+// wantVolleys checks that the two runs differ in what they are there to show.
+func wantVolleys(t *testing.T, lines ...string) {
+	t.Helper()
+	var runs [2]result
+	for i, line := range lines {
+		if err := json.Unmarshal([]byte(line), &runs[i]); err != nil {
+			t.Fatal(err)
+		}
+		if *runs[i].Emission != "scatter" {
+			t.Errorf("run %d used %s", i, *runs[i].Emission)
+		}
+		if *runs[i].GSO != (*runs[i].DatagramsPerSendmsg > 1) {
+			t.Errorf("run %d: gso %t, but %g datagrams per sendmsg", i, *runs[i].GSO, *runs[i].DatagramsPerSendmsg)
+		}
+	}
+	if many := *runs[0].DatagramsPerCall; many < 5 || many > 10.5 {
+		t.Errorf("%g datagrams per call, want up to ten", many)
+	}
+	if one := *runs[1].DatagramsPerCall; one > 1.5 {
+		t.Errorf("%g datagrams per call, want one", one)
 	}
 }

@@ -85,7 +85,7 @@ func (s *session) listen() {
 		select {
 		case s.messages <- m:
 		case <-s.ctx.Done():
-			return
+			// Nobody wants it; what counts now is when the other side hangs up.
 		}
 	}
 }

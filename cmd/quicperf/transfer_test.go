@@ -134,6 +134,43 @@ func TestEveryPairOfStacksMovesTheContent(t *testing.T) {
 	}
 }
 
+func TestEveryEmissionMovesTheContent(t *testing.T) {
+	addr, _ := startServer(t, "-stack", "volley")
+	for _, c := range []struct {
+		source, asked, used string
+	}{
+		{"file", "auto", "scatter"},
+		{"file", "scatter", "scatter"},
+		{"file", "single", "single"},
+		{"file", "lend", "scatter"}, // files cannot lend
+		{"memory", "auto", "lend"},
+		{"memory", "scatter", "scatter"},
+		{"memory", "single", "single"},
+		{"memory", "lend", "lend"},
+		{"memory", "vector", "vector"},
+	} {
+		for _, direction := range directions {
+			t.Run(c.asked+" of "+c.source+" "+direction, func(t *testing.T) {
+				r := mustAsk(t, addr, "-direction", direction, "-source", c.source, "-emission", c.asked, "-size", "2MiB", "-streams", "3", "-max-datagrams", "4")
+				if r.Emission == nil || *r.Emission != c.used || *r.Asked != c.asked {
+					t.Errorf("asked for %s, used %s", c.asked, known(r.Emission, func(s string) string { return s }))
+				}
+				if fell := *r.Fallbacks > 0; fell != (c.asked != "auto" && c.asked != c.used) {
+					t.Errorf("%d fallbacks: %q", *r.Fallbacks, r.FallbackReason)
+				}
+				if *r.SourceCalls == 0 || *r.DatagramsPerCall > 4.5 {
+					t.Errorf("%d calls, %g datagrams each; the limit was 4", *r.SourceCalls, *r.DatagramsPerCall)
+				}
+			})
+		}
+	}
+	// preadv is there on Linux only; elsewhere the same content comes by scatter.
+	mustAsk(t, addr, "-source", "file", "-emission", "vector", "-size", "2MiB")
+	if r := mustAsk(t, addr, "-source", "write", "-size", "2MiB"); r.Emission != nil || r.SourceCalls != nil {
+		t.Error("source write asks nobody, but there are emission figures")
+	}
+}
+
 func TestANamedFileArrives(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "some file")
 	if err := os.WriteFile(name, []byte(strings.Repeat("all of this and no more ", 40000)), 0o600); err != nil {
