@@ -520,8 +520,8 @@ func (s *Send) Context() context.Context {
 	}
 	c = s.ctx
 	cause := s.err
-	if cause == nil && s.closing {
-		cause = errs.Closed
+	if s.closing {
+		cause = errs.Closed // it came before whatever else
 	}
 	s.h.Unlock()
 	if c != mine {

@@ -247,7 +247,6 @@ func (s *Send) Close() error {
 		if s.reset == resetNone && s.done { // the connection is gone, and the stream with it
 			err = nil
 		}
-		s.closing = true
 		h.Unlock()
 		return err
 	}
