@@ -121,7 +121,11 @@ func (c *Conn) onFrame(sp recovery.Space, f wire.Frame, now time.Time) error {
 		return c.onMaxStreamData(f)
 	case wire.MaxStreams:
 		c.streams.setLimit(f.Uni, f.Max)
-	case wire.DataBlocked, wire.StreamsBlocked:
+	case wire.StreamsBlocked:
+		// The peer may have opened streams that it has not used, and wait for those that
+		// have ended meanwhile.
+		c.streams.giveBack(kindOf(f.Uni))
+	case wire.DataBlocked:
 		// Credit is given as the application reads, not on demand.
 	case wire.StreamDataBlocked:
 		_, err := c.streams.receiver(f.ID, wire.FrameStreamDataBlocked)

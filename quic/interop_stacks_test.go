@@ -57,6 +57,8 @@ type stackStream interface {
 	closeWrite() error
 	reset(code uint64) // RESET_STREAM
 	stop(code uint64)  // STOP_SENDING
+	// release says that the stream was read to its end. x/net/quic wants to be told.
+	release()
 }
 
 // ending is how a connection ended: with a CONNECTION_CLOSE, or by a timeout.
@@ -330,6 +332,7 @@ type volleyStream struct {
 func (s volleyStream) closeWrite() error { return s.SendStream.Close() }
 func (s volleyStream) reset(code uint64) { s.CancelWrite(StreamErrorCode(code)) }
 func (s volleyStream) stop(code uint64)  { s.CancelRead(StreamErrorCode(code)) }
+func (s volleyStream) release()          {}
 
 // ---- quic-go
 
@@ -422,6 +425,7 @@ type quicGoStream struct {
 func (s quicGoStream) closeWrite() error { return s.send.Close() }
 func (s quicGoStream) reset(code uint64) { s.send.CancelWrite(quicgo.StreamErrorCode(code)) }
 func (s quicGoStream) stop(code uint64)  { s.recv.CancelRead(quicgo.StreamErrorCode(code)) }
+func (s quicGoStream) release()          {}
 
 // ---- golang.org/x/net/quic
 
@@ -542,3 +546,4 @@ type xNetStream struct{ *xquic.Stream }
 func (s xNetStream) closeWrite() error { s.CloseWrite(); return nil }
 func (s xNetStream) reset(code uint64) { s.Reset(code) }
 func (s xNetStream) stop(code uint64)  { s.StopSending(code) }
+func (s xNetStream) release()          { s.CloseRead() }

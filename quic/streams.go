@@ -279,7 +279,18 @@ func (ss *streams) ended(id int64, h *halves) {
 	ss.peerEnded[k]++
 	// Every stream that ends is given back at once if few are left, else with the next
 	// ones: one frame for many.
-	if ss.peerAllowed[k]-ss.peerOpened[k] <= ss.peerWindow[k]/2 {
+	if ss.peerAllowed[k]-ss.peerOpened[k] <= max(ss.peerWindow[k]/2, fewStreams) {
+		ss.giveBack(k)
+	}
+}
+
+// fewStreams is how many streams the peer should have left before it waits for more.
+// We see only those that it has used, not those that it has opened.
+const fewStreams = 8
+
+// giveBack makes MAX_STREAMS due if it would tell the peer more than it knows.
+func (ss *streams) giveBack(k int) {
+	if ss.peerEnded[k]+ss.peerWindow[k] > ss.peerAllowed[k] {
 		ss.c.control.add(frameMaxStreams, int64(k))
 		ss.c.wakeUp()
 	}
