@@ -58,6 +58,17 @@ func TestFinBeforePacketsWithoutSlot(t *testing.T) {
 	s.want(c, "acked 20+15", "lost 35+0 fin")
 }
 
+func TestFinIsToldOnce(t *testing.T) {
+	c := established(t)
+	s := newBytes(100)
+	c.sendData(s, 0, true, 0, 10, 5, 0, 0)
+	c.send(App, 3, 0)
+	c.ack(App, 50*ms, 4, 6, 2, 2)
+	if s.finLost != 1 || s.finAcked != 0 {
+		t.Fatalf("FIN lost %d times, acked %d times: %q", s.finLost, s.finAcked, s.calls)
+	}
+}
+
 func TestSharedPacketCountsOnce(t *testing.T) {
 	c := established(t)
 	first, second := newBytes(100), newBytes(100)
@@ -173,6 +184,11 @@ func TestSettledTrainsArePassed(t *testing.T) {
 	q := &c.spaces[App].ring
 	if q.tail-q.head != n+1 {
 		t.Fatalf("%d trains in the ring, want %d", q.tail-q.head, n+1)
+	}
+	for place := q.head + 1; place < q.tail; place++ {
+		if q.at(place).train != nil {
+			t.Fatal("a settled train is kept")
+		}
 	}
 	steps := func(place int64) (hops int) {
 		for place >= q.head && q.at(place).train == nil {

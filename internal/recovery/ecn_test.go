@@ -45,6 +45,15 @@ func TestECNValidation(t *testing.T) {
 			c.ackCounts(3, 0, 0, 0, 2)
 			return c.ackCounts(2, 0, 2, 0, 3)
 		}, true, 0},
+		{"the CE count falls", func(c *talk) AckResult {
+			c.ackCounts(1, 0, 2, 0, 2)
+			c.ctl.ecn = nil
+			return c.ackCounts(4, 0, 1, 0, 3)
+		}, true, 0},
+		{"a mark that never left", func(c *talk) AckResult {
+			c.OnUnsent(App, 5, 9)
+			return c.ackCounts(6, 0, 0, 0, 4)
+		}, true, 0},
 		{"counts of lost ACKs", func(c *talk) AckResult { return c.ackCounts(5, 0, 0, 4, 4) }, false, 0},
 		{"reordered ACK", func(c *talk) AckResult {
 			c.ackCounts(5, 0, 0, 4, 4, 2, 3)
@@ -61,7 +70,7 @@ func TestECNValidation(t *testing.T) {
 			if res.CE != (tt.ce > 0) || len(c.ctl.ecn) != tt.ce {
 				t.Errorf("CE %v, the controller heard %d, want %d", res.CE, len(c.ctl.ecn), tt.ce)
 			}
-			if tt.failed && (c.ackCounts(9, 9, 9, 0, 9).CE || len(c.ctl.ecn) > 0) {
+			if tt.failed && (c.ackCounts(9, 9, 9, 0, 4).CE || len(c.ctl.ecn) > 0) {
 				t.Error("counts are believed after a failure")
 			}
 		})

@@ -1,6 +1,9 @@
 package recovery
 
 import (
+	"math/rand/v2"
+	"reflect"
+	"slices"
 	"testing"
 	"time"
 )
@@ -75,6 +78,100 @@ func TestRestampCutsTheTrain(t *testing.T) {
 		t.Fatalf("frames acked: %v", c.owner.acked)
 	}
 	c.wantInFlight(0)
+}
+
+// Each part of a flight has the time at which the kernel took it.
+func TestRestampInParts(t *testing.T) {
+	for pn, want := range []time.Duration{100 * ms, 100 * ms, 90 * ms, 90 * ms, 70 * ms} {
+		c := established(t)
+		c.OnSent(App, []*Train{c.packets(5, 1000)}, t0)
+		c.Restamp(App, 2, 3, at(10*ms))
+		c.Restamp(App, 4, 4, at(30*ms))
+		c.ack(App, 100*ms, int64(pn), int64(pn))
+		if got := c.RTT().Latest; got != want {
+			t.Errorf("packet %d: RTT %v, want %v", pn, got, want)
+		}
+	}
+	c := established(t)
+	c.OnSent(App, []*Train{c.packets(5, 1000)}, t0)
+	c.Restamp(App, 1, 2, at(10*ms))
+	c.ack(App, 100*ms, 4, 4)
+	if got := c.RTT().Latest; got != 100*ms {
+		t.Errorf("packet 4 was not restamped, RTT %v", got)
+	}
+}
+
+func TestSplitLosesNothing(t *testing.T) {
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 0))
+	for range 500 {
+		n := 2 + rng.IntN(MaxPackets-1)
+		bits := func() uint16 { return uint16(rng.Uint32()) & below(n) }
+		whole := Train{First: 100, N: n, Time: t0, Off: 1000, Eliciting: bits(), InFlight: bits(), ECT0: true,
+			acked: bits(), lost: bits(), unsent: bits(), lostAt: at(ms), lostLast: bits()}
+		for i := range n {
+			whole.Lens[i], whole.Sizes[i] = uint16(rng.IntN(9)), uint16(rng.IntN(9))
+			whole.Extra = append(whole.Extra, Extra{I: uint8(i), Len: i})
+		}
+		k := 1 + rng.IntN(n-1)
+		a, b := whole, Train{}
+		a.Extra = slices.Clone(whole.Extra)
+		a.split(k, &b)
+
+		joined := a
+		joined.N += b.N
+		off := a.Off
+		for i := range k {
+			off += int64(a.Lens[i])
+		}
+		if b.First != 100+int64(k) || b.Off != off || b.Time != t0 || b.lostAt != at(ms) || !b.ECT0 {
+			t.Fatalf("seed %d: %+v", seed, b)
+		}
+		copy(joined.Lens[k:], b.Lens[:b.N])
+		copy(joined.Sizes[k:], b.Sizes[:b.N])
+		for _, f := range []func(*Train) *uint16{
+			func(t *Train) *uint16 { return &t.Eliciting }, func(t *Train) *uint16 { return &t.InFlight },
+			func(t *Train) *uint16 { return &t.acked }, func(t *Train) *uint16 { return &t.lost },
+			func(t *Train) *uint16 { return &t.unsent }, func(t *Train) *uint16 { return &t.lostLast },
+		} {
+			if *f(&a)&^below(k) != 0 {
+				t.Fatalf("seed %d: a bit beyond the end: %+v", seed, a)
+			}
+			*f(&joined) |= *f(&b) << k
+		}
+		for _, e := range b.Extra {
+			e.I += uint8(k)
+			joined.Extra = append(joined.Extra, e)
+		}
+		if !reflect.DeepEqual(joined, whole) {
+			t.Fatalf("seed %d: cut at %d\n%+v\nand joined again\n%+v", seed, k, whole, joined)
+		}
+	}
+}
+
+// A train put in below settled ones is not jumped over.
+func TestInsertBelowSettledTrains(t *testing.T) {
+	var q ring
+	for pn := range int64(10) {
+		q.push(&Train{First: 10 * pn, N: 10})
+	}
+	for _, place := range []int64{4, 5, 6, 8} {
+		q.settle(place)
+	}
+	if p := q.live(6); p != 3 {
+		t.Fatalf("below 6 the first live place is %d, want 3", p)
+	}
+	q.insert(3, &Train{First: 35, N: 5})
+	for from, want := range map[int64]int64{7: 4, 6: 4, 5: 4, 4: 4, 3: 3, 9: 8, 8: 8} {
+		if p := q.live(from); p != want {
+			t.Errorf("at or below %d the first live place is %d, want %d", from, p, want)
+		}
+	}
+	for pn, want := range map[int64]int64{0: 0, 34: 3, 35: 4, 39: 4, 40: 5, 99: 10, -1: -1} {
+		if p := q.find(pn); p != want {
+			t.Errorf("number %d is at place %d, want %d", pn, p, want)
+		}
+	}
 }
 
 // A FIN that may be in either of two packets stays with both.

@@ -97,14 +97,12 @@ func TestNotPersistent(t *testing.T) {
 	})
 	t.Run("probes for the path MTU", func(t *testing.T) {
 		c := slow(t)
-		for _, d := range []time.Duration{2 * s, 9 * s} {
-			tr := c.packets(1, 1452)
-			tr.Probe = true
-			c.OnSent(App, []*Train{tr}, at(d))
-			c.sendAt(d)
-		}
-		if c.confirmAt(12*s, 3, 3, 1, 1).Persistent {
-			t.Fatal("established")
+		tr := c.packets(1, 1452)
+		tr.Probe = true
+		c.OnSent(App, []*Train{tr}, at(2*s))
+		c.sendAt(9 * s)
+		if res := c.confirmAt(12 * s); res.Persistent || res.LostPackets != 1 {
+			t.Fatalf("%+v", res)
 		}
 	})
 	t.Run("what does not elicit ACKs", func(t *testing.T) {
@@ -185,11 +183,16 @@ func TestFreedTrainsAreRemembered(t *testing.T) {
 		t.Fatal("an acknowledged packet behind the lost ones ends the period")
 	}
 
-	c := slow(t)
-	c.sendAt(s, 10*s)
-	c.spaces[App].past.lost = at(3 * s)
-	c.pop(&c.spaces[App]) // undecided: neither begins nor ends anything
-	if res := c.confirmAt(13 * s); !res.Persistent {
-		c.Fatalf("lost at 3 s and at 10 s: %+v", res)
+	for _, elsewhere := range []bool{false, true} {
+		c := slow(t)
+		c.spaces[App].past.lost = at(3 * s)
+		if elsewhere {
+			c.send(Handshake, 1, 5*s)
+			c.ack(Handshake, 5*s+roundTrip, 0, 0)
+		}
+		c.sendAt(10 * s)
+		if res := c.confirmAt(13 * s); res.Persistent == elsewhere {
+			t.Fatalf("lost at 3 s and at 10 s, acknowledged in another space %v: %+v", elsewhere, res)
+		}
 	}
 }

@@ -249,9 +249,6 @@ func (r *Recovery) cut(s *space, pn int64) {
 	s.ring.insert(place, u)
 	s.ring.at(place).acked = t.acked != 0
 	s.ring.at(place + 1).acked = u.acked != 0
-	if s.cursor > place {
-		s.cursor++
-	}
 }
 
 // Discard forgets a space whose keys are gone (RFC 9002 §6.4). Owners hear
