@@ -29,7 +29,7 @@ func (t *Transport) readLoop() {
 		t.udp.Detach()
 	}()
 
-	d := demux{t: t, deliver: (*Conn).deliver, resets: limiter{rate: 100, burst: 20}}
+	d := demux{t: t, deliver: (*Conn).deliver, resets: limiter{rate: 1000, burst: 100}}
 	ms := make([]udp.Message, messagesPerRead)
 	for {
 		n, err := t.udp.ReadBatch(ms)

@@ -126,6 +126,10 @@ func TestDemuxGroups(t *testing.T) {
 	}, time.Now())
 	d.want("A: 01;03")
 
+	// What one batch has found is not true in the next.
+	d.t.removeID(ConnectionIDFromBytes([]byte("aaaa")))
+	d.batch([]udp.Message{message(short("aaaa", "01"))}, time.Now())
+	d.want()
 	d.batch(nil, time.Now())
 	d.want()
 }

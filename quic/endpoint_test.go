@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/quic-go/quic-go/testutils/simnet"
+
+	"github.com/volley-quic/volley/internal/wire"
 )
 
 // These tests run whole connections between endpoints. What happens inside of a
@@ -300,8 +302,8 @@ func TestConnectVersions(t *testing.T) {
 		{[]Version{Version2}, []Version{Version1}, 0},
 	}
 	for _, tt := range tests {
-		t.Run(fmt.Sprint(tt.client, tt.server), func(t *testing.T) {
-			inNet(t, new(Transport), new(Transport), func(t *testing.T, n *net2) {
+		for _, singleUse := range []bool{false, true} { // with connection IDs, and without
+			inNet(t, &Transport{singleUse: singleUse}, new(Transport), func(t *testing.T, n *net2) {
 				l := n.listen(&Config{Versions: tt.server})
 				c, err := n.client.Dial(t.Context(), hereAddr, endpointClientTLS(), &Config{Versions: tt.client})
 				if tt.want == 0 {
@@ -320,8 +322,40 @@ func TestConnectVersions(t *testing.T) {
 					t.Errorf("versions %v and %v, want %v", a, b, tt.want)
 				}
 			})
-		})
+		}
 	}
+}
+
+// A server that always wants the other version is no server.
+func TestDialFickleServer(t *testing.T) {
+	inNet(t, new(Transport), new(Transport), func(t *testing.T, n *net2) {
+		answers := 0
+		go func() {
+			b := make([]byte, 2000)
+			for {
+				k, from, err := n.server.Conn.ReadFrom(b)
+				if err != nil {
+					return
+				}
+				h, err := wire.ParseLong(b[:k])
+				if err != nil {
+					continue
+				}
+				other := wire.Version1 + wire.Version2 - h.Version
+				n.server.Conn.WriteTo(wire.AppendVersionNegotiation(nil, h.Src, h.Dst, []uint32{other}), from)
+				answers++
+			}
+		}()
+		_, err := n.client.Dial(t.Context(), hereAddr, endpointClientTLS(), nil)
+		if timeout := net.Error(nil); !errors.As(err, &timeout) || !timeout.Timeout() {
+			t.Errorf("Dial returned %v", err)
+		}
+		if answers < 2 {
+			t.Errorf("%d answers", answers)
+		}
+		n.forgotten(n.client)
+		n.server.Conn.Close()
+	})
 }
 
 func TestDialNobody(t *testing.T) {

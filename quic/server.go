@@ -116,7 +116,7 @@ func (s *server) close(err error, all bool) {
 		return
 	}
 	for c := range refused {
-		refuse(c)
+		c.refuse()
 	}
 	s.t.listenerClosed(s)
 }
@@ -369,12 +369,9 @@ func (s *server) ready(c *Conn) {
 	}
 	s.mu.Unlock()
 	if full {
-		refuse(c)
+		c.refuse()
 	}
 }
-
-// refuse ends a connection that nobody will accept.
-func refuse(c *Conn) { c.fail(&wire.Error{Code: wire.ConnectionRefused}) }
 
 // forget is called by a connection that is over.
 func (s *server) forget(c *Conn) {
@@ -396,7 +393,7 @@ func (s *server) negotiateVersion(p packet, h wire.LongHeader) {
 	for _, v := range s.config.Versions {
 		versions = append(versions, uint32(v))
 	}
-	versions = slices.Insert(versions, rand.IntN(len(versions)+1), reservedVersion(h.Version))
+	versions = slices.Insert(versions, rand.IntN(len(versions)+1), reservedVersion(rand.Uint32(), h.Version))
 	b := wire.AppendVersionNegotiation(nil, h.Src, h.Dst, versions)
 	s.t.record(qlog.VersionNegotiationSent{
 		Header:            qlog.PacketHeaderVersionNegotiation{SrcConnectionID: slices.Clone(h.Dst), DestConnectionID: slices.Clone(h.Src)},
@@ -409,8 +406,8 @@ func (s *server) negotiateVersion(p packet, h wire.LongHeader) {
 // reservedVersion returns one of the versions that nobody speaks, so that clients
 // get used to seeing some they do not know (RFC 9000 §6.3). It is not the client's,
 // or the client would take the packet for a forgery (§6.2).
-func reservedVersion(clients uint32) uint32 {
-	v := rand.Uint32()&0xf0f0f0f0 | 0x0a0a0a0a
+func reservedVersion(random, clients uint32) uint32 {
+	v := random&0xf0f0f0f0 | 0x0a0a0a0a
 	if v == clients {
 		v ^= 0x10
 	}
