@@ -114,7 +114,8 @@ type Conn struct {
 	after        []func() // callbacks of the application, to be run without the lock
 	afterRunning bool
 
-	mtu mtuState
+	mtu     mtuState
+	zeroRTT early
 
 	stats ConnectionStats
 }
@@ -214,7 +215,9 @@ func newConn(p connParams) (*Conn, error) {
 		c.rec.Skip(recovery.Initial)
 	}
 	c.tokenKey = tokenStoreKey(p.tls, p.remote)
+	c.zeroRTT.ready = make(chan struct{})
 	c.tls = c.newTLS(p.tls)
+	c.sessionHooks()
 	c.timer = time.NewTimer(time.Hour)
 	go c.run()
 	return c, nil

@@ -25,13 +25,13 @@ func (c *Conn) frames(b []byte, pt wire.PacketType, now time.Time) (eliciting bo
 			}
 			b = b[n:]
 			continue
-		case t >= wire.FrameStream && t < wire.FrameStream+8 && pt == wire.OneRTT:
+		case t >= wire.FrameStream && t < wire.FrameStream+8 && (pt == wire.OneRTT || pt == wire.ZeroRTT):
 			var f wire.Stream
 			if f, n, err = wire.ParseStream(b); err == nil {
 				err = c.onStream(&f)
 			}
 			eliciting = true
-		case t == wire.FrameAck || t == wire.FrameAckECN:
+		case (t == wire.FrameAck || t == wire.FrameAckECN) && pt != wire.ZeroRTT:
 			var f wire.Ack
 			if f, n, err = wire.ParseAck(b, c.ackIn); err == nil {
 				c.ackIn = f.Ranges

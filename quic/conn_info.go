@@ -58,6 +58,7 @@ func (c *Conn) ConnectionState() ConnectionState {
 		TLS:                        c.tlsState,
 		RequireStreamCreditRelease: c.config.RequireStreamCreditRelease,
 		Version:                    c.version,
+		Used0RTT:                   c.complete && (c.zeroRTT.offered && !c.zeroRTT.rejected || c.zeroRTT.opener != nil),
 		GSO:                        c.transport.udpConn().CanGSO() && c.route.GSO(),
 	}
 	if c.params != nil {

@@ -272,6 +272,10 @@ func (c *Conn) longPacket(p *packet, h wire.LongHeader, b []byte) {
 	if h.Version != uint32(c.version) {
 		return
 	}
+	if h.Type == wire.ZeroRTT {
+		c.zeroPacket(p, h, b)
+		return
+	}
 	var sp recovery.Space
 	switch h.Type {
 	case wire.Initial:
@@ -282,7 +286,7 @@ func (c *Conn) longPacket(p *packet, h wire.LongHeader, b []byte) {
 	case wire.Handshake:
 		sp = recovery.Handshake
 	default:
-		return // 0-RTT is not offered
+		return
 	}
 	s := &c.spaces[sp]
 	if s.discarded {
@@ -329,6 +333,41 @@ func (c *Conn) longPacket(p *packet, h wire.LongHeader, b []byte) {
 		return
 	}
 	c.driveTLS()
+}
+
+// zeroPacket takes in a 0-RTT packet: the server has keys for it only if it accepts
+// 0-RTT data.
+func (c *Conn) zeroPacket(p *packet, h wire.LongHeader, b []byte) {
+	z := &c.zeroRTT
+	if c.isClient || !z.expires.IsZero() && p.at.After(z.expires) {
+		return
+	}
+	if z.opener == nil {
+		if c.spaces[recovery.Handshake].sealer == nil {
+			c.keep(p, b) // it came before the client's Initial was looked at
+		}
+		return
+	}
+	c.takeOpened()
+	acks := &c.spaces[recovery.App].acks
+	pn, payload, err := z.opener.Open(b, h.PNOffset, acks.largest)
+	if err != nil {
+		c.openFailed(err, b)
+		return
+	}
+	now := time.Now()
+	c.mu.Lock()
+	if c.phase == phaseOpen && !acks.seen(pn) && c.ids.checkSrc(h.Src) {
+		var eliciting bool
+		if eliciting, err = c.frames(payload, wire.ZeroRTT, now); err == nil {
+			acks.received(pn, p.at, eliciting, false, p.ecn)
+			c.authentic(now)
+		}
+	}
+	c.mu.Unlock()
+	if err != nil {
+		c.fail(err)
+	}
 }
 
 // validate lifts the anti-amplification limit.

@@ -45,6 +45,11 @@ func (c *Conn) followRetry(h wire.LongHeader, b []byte) {
 	// The same bytes go again in packets of new numbers (RFC 9002 §6.3).
 	c.rec.ResetForRetry(time.Now())
 	c.spaces[recovery.Initial].send.again()
+	// A server that answers with Retry has kept no 0-RTT packet either.
+	if last := c.rec.NextPN(recovery.App) - 1; last >= 0 {
+		c.rec.OnUnsent(recovery.App, 0, last)
+	}
+	c.snd.SetDst(c.ids.dst())
 }
 
 // versionNegotiation takes in a Version Negotiation packet (RFC 9000 §6.2).

@@ -32,8 +32,23 @@ func (c *Conn) setInitialKeys(dst ConnectionID) error {
 
 // newTLS prepares the handshake, with our transport parameters in it.
 func (c *Conn) newTLS(conf *tls.Config) *handshake.TLS {
+	p := c.ownParams()
+	if c.isClient {
+		return handshake.NewClient(conf, p.Append(nil))
+	}
+	p.OriginalDst = connIDBytes(&c.origDst)
+	if c.retry != nil {
+		p.RetrySrc = connIDBytes(c.retry)
+	}
+	token := c.transport.resetTokenFor(c.ids.local[0].id)
+	p.StatelessResetToken = &token
+	return handshake.NewServer(conf, p.Append(nil))
+}
+
+// ownParams are our transport parameters, those that only a server has excepted.
+func (c *Conn) ownParams() *wire.TransportParams {
 	cf := c.config
-	p := &wire.TransportParams{
+	return &wire.TransportParams{
 		InitialSrc:                     connIDBytes(&c.ids.local[0].id),
 		MaxIdleTimeout:                 cf.MaxIdleTimeout,
 		MaxUDPPayload:                  maxPacketSize,
@@ -48,16 +63,6 @@ func (c *Conn) newTLS(conf *tls.Config) *handshake.TLS {
 		DisableActiveMigration:         true, // the peer's moves are not followed yet
 		ActiveConnIDLimit:              activeConnIDLimit,
 	}
-	if c.isClient {
-		return handshake.NewClient(conf, p.Append(nil))
-	}
-	p.OriginalDst = connIDBytes(&c.origDst)
-	if c.retry != nil {
-		p.RetrySrc = connIDBytes(c.retry)
-	}
-	token := c.transport.resetTokenFor(c.ids.local[0].id)
-	p.StatelessResetToken = &token
-	return handshake.NewServer(conf, p.Append(nil))
 }
 
 // startTLS begins the handshake.
@@ -84,9 +89,13 @@ func (c *Conn) driveTLS() {
 		if p == nil {
 			return
 		}
+		complete := c.complete
 		evs, err := c.tls.HandleData(level, p)
 		if err == nil {
 			err = c.onTLS(evs)
+		}
+		if err == nil && !c.isClient && c.complete && !complete {
+			err = c.sendTicket()
 		}
 		if err != nil {
 			// Alerts that TLS wrote go along with the close, not before it.
@@ -110,6 +119,14 @@ func spaceOfLevel(l tls.QUICEncryptionLevel) recovery.Space {
 func (c *Conn) onTLS(evs []handshake.Event) error {
 	newKeys := false
 	for _, ev := range evs {
+		if ev.Kind == handshake.EarlyRejected {
+			// It comes behind the transport parameters, which mean another thing then.
+			c.mu.Lock()
+			c.rejectEarly()
+			c.mu.Unlock()
+		}
+	}
+	for _, ev := range evs {
 		if err := c.onTLSEvent(ev, &newKeys); err != nil {
 			return err
 		}
@@ -118,6 +135,20 @@ func (c *Conn) onTLS(evs []handshake.Event) error {
 		c.replay()
 	}
 	return nil
+}
+
+// sendTicket gives the client a ticket for its next connection, with what 0-RTT data may
+// then rely on.
+func (c *Conn) sendTicket() error {
+	opts := tls.QUICSessionTicketOptions{EarlyData: c.config.Allow0RTT}
+	if opts.EarlyData {
+		opts.Extra = [][]byte{makeTicket(c.ownParams())}
+	}
+	evs, err := c.tls.SendSessionTicket(opts)
+	if err != nil {
+		return err
+	}
+	return c.onTLS(evs)
 }
 
 func (c *Conn) onTLSEvent(ev handshake.Event, newKeys *bool) (err error) {
@@ -137,6 +168,10 @@ func (c *Conn) onTLSEvent(ev handshake.Event, newKeys *bool) (err error) {
 		}
 	case handshake.ReadSecret:
 		*newKeys = true
+		if ev.Level == tls.QUICEncryptionLevelEarly {
+			c.zeroRTT.opener, err = protect.NewOpener(ev.Suite, ev.Secret, uint32(c.version))
+			return err
+		}
 		if sp != recovery.App {
 			s.opener, err = protect.NewOpener(ev.Suite, ev.Secret, uint32(c.version))
 			return err
@@ -144,6 +179,9 @@ func (c *Conn) onTLSEvent(ev handshake.Event, newKeys *bool) (err error) {
 		c.make1RTT(ev.Suite)
 		return c.oneRTT.SetReadSecret(ev.Secret)
 	case handshake.WriteSecret:
+		if ev.Level == tls.QUICEncryptionLevelEarly {
+			return c.startEarly(ev.Suite, ev.Secret)
+		}
 		if sp != recovery.App {
 			c.rec.SetHandshakeKeys(true)
 			s.sealer, err = protect.NewSealer(ev.Suite, ev.Secret, uint32(c.version))
@@ -195,12 +233,20 @@ func (c *Conn) onParams(b []byte) error {
 			c.ids.setResetToken(0, *p.StatelessResetToken, c)
 		}
 	}
-	c.params = p
+	if err := c.checkEarlyParams(p); err != nil {
+		return err
+	}
 	c.rec.SetMaxAckDelay(p.MaxAckDelay)
-	c.snd.SetCredit(p.InitialMaxData)
-	c.streams.setParams(p)
+	c.useParams(p)
 	c.mtu.setPeerLimit(int(min(p.MaxUDPPayload, maxPacketSize)))
 	return nil
+}
+
+// useParams keeps to the peer's limits: those it sent, or those remembered for 0-RTT.
+func (c *Conn) useParams(p *wire.TransportParams) {
+	c.params = p
+	c.snd.SetCredit(p.InitialMaxData)
+	c.streams.setParams(p)
 }
 
 // onHandshakeDone notes that TLS has finished (RFC 9001 §4.1.1).
@@ -222,6 +268,9 @@ func (c *Conn) onHandshakeDone(now time.Time) error {
 	c.issueConnIDs()
 	c.streams.wakeAll()
 	close(c.handshakeDone)
+	if !c.isClient {
+		c.zeroRTT.expires = now.Add(3 * c.rec.PTO(recovery.App)) // RFC 9001 §4.9.3
+	}
 	return nil
 }
 

@@ -168,7 +168,13 @@ func (t *Transport) tryDial(ctx context.Context, p connParams) (*Conn, error) {
 		c.destroy(ErrTransportClosed)
 	}
 
+	var early <-chan struct{}
+	if p.early {
+		early = c.zeroRTT.ready
+	}
 	select {
+	case <-early:
+		return c, nil // 0-RTT data may be sent
 	case <-c.HandshakeComplete():
 		// It is complete, or never will be.
 		if c.Context().Err() == nil {

@@ -314,6 +314,18 @@ func (ss *streams) closeAll(err error) {
 	}
 }
 
+// forget drops every stream: the server never saw them.
+func (ss *streams) forget() {
+	for _, h := range ss.open {
+		if h.send != nil {
+			ss.c.snd.Remove(h.send.st)
+		}
+	}
+	clear(ss.open)
+	ss.last, ss.lastHalves = -1, nil
+	ss.opened, ss.allowed, ss.told = [2]int64{}, [2]int64{}, [2]int64{}
+}
+
 // wakeWriters makes every writer look again whether the connection's buffer has room.
 func (ss *streams) wakeWriters() {
 	for _, h := range ss.open {

@@ -311,7 +311,7 @@ func (x *Sender) flightBytes() int { return segments(x.size) * (x.size - 24) }
 // slots datagrams of their own, given that limit bytes may be sent.
 func (x *Sender) passSize(id, off int64, slots int, limit int64) int {
 	pnLen := wire.PNLen(x.rec.NextPN(recovery.App)+maxSegments, x.rec.LargestAcked(recovery.App))
-	payload := x.size - wire.ShortHeaderLen(len(x.dst), pnLen) - overhead
+	payload := x.size - x.headerLen(pnLen) - overhead
 	n := 0
 	for range slots {
 		n += payload - wire.StreamHeaderLen(id, off+int64(n), -1)

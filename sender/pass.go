@@ -26,15 +26,17 @@ func (x *Sender) build(now time.Time, self *asker) *Flight {
 	}
 	// A key that has served as long as it may goes before the flight that would be
 	// one too many (RFC 9001 §6.6).
-	x.keys.MaybeUpdate(now, x.rec.PTO(recovery.App))
-	if err := x.keys.SendLimit(); err != nil {
-		x.host.KeysExhausted(err)
-		return nil
+	if x.early == nil {
+		x.keys.MaybeUpdate(now, x.rec.PTO(recovery.App))
+		if err := x.keys.SendLimit(); err != nil {
+			x.host.KeysExhausted(err)
+			return nil
+		}
 	}
 
 	next := x.rec.NextPN(recovery.App)
 	pnLen := wire.PNLen(next+maxSegments, x.rec.LargestAcked(recovery.App))
-	f := newFlight(x, x.size, wire.ShortHeaderLen(len(x.dst), pnLen), pnLen, max(budget, 1))
+	f := newFlight(x, x.size, x.headerLen(pnLen), pnLen, max(budget, 1))
 	if control || ack || budget > 0 {
 		x.host.AppendControl(f, now, budget == 0)
 	}

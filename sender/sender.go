@@ -71,6 +71,7 @@ type Sender struct {
 	pacer *congestion.Pacer
 	sched scheduler.Scheduler
 	keys  *protect.OneRTT
+	early *earlyKey // while packets are 0-RTT
 	udp   *udp.Conn
 
 	// What a flight freezes.
@@ -127,6 +128,29 @@ func New(c Config) *Sender {
 // Start lets flights leave, protected by keys and addressed to connection ID dst.
 func (x *Sender) Start(keys *protect.OneRTT, dst []byte) {
 	x.keys, x.dst, x.ready = keys, dst, true
+	x.early = nil
+}
+
+// StartEarly lets a client's flights leave as 0-RTT packets, until Start: protected by
+// sealer, with long headers (RFC 9000 §17.2.3).
+func (x *Sender) StartEarly(sealer *protect.Sealer, version uint32, dst, src []byte) {
+	x.early = &earlyKey{sealer, version, src}
+	x.dst, x.ready = dst, true
+}
+
+// StopEarly forgets what was sent in 0-RTT packets, which the peer rejected.
+func (x *Sender) StopEarly() {
+	if x.early == nil {
+		return
+	}
+	x.early, x.ready = nil, false
+	x.credit, x.used, x.unsent = 0, 0, 0
+}
+
+type earlyKey struct {
+	sealer  *protect.Sealer
+	version uint32
+	src     []byte
 }
 
 // Stop ends sending. A flight that is on its way to the kernel still arrives there.
@@ -370,12 +394,7 @@ func (x *Sender) flush(f *Flight, now time.Time) {
 	}
 	f.total = f.w + overhead
 	f.first = x.rec.NextPN(recovery.App)
-	var phase bool
-	f.sealer, phase = x.keys.SealKey()
-	for i := range f.n {
-		start := i * f.size
-		wire.AppendShort(f.buf[start:start:start+f.hdr], x.dst, f.first+int64(i), f.pnLen, phase)
-	}
+	x.headers(f)
 	pn, left, flying := f.first, f.total, 0
 	// Until validation fails every flight is marked, and the peer's counts in ACKs
 	// tell whether the marks arrive (RFC 9000 §13.4.2).
@@ -396,7 +415,9 @@ func (x *Sender) flush(f *Flight, now time.Time) {
 		pn += int64(t.N)
 	}
 	x.rec.OnSent(recovery.App, f.trains, now)
-	x.keys.Sent(f.first, f.n)
+	if x.early == nil {
+		x.keys.Sent(f.first, f.n)
+	}
 	if flying > 0 {
 		x.pacer.OnSent(now, flying)
 	}
@@ -404,4 +425,31 @@ func (x *Sender) flush(f *Flight, now time.Time) {
 	x.bulk = f.n >= fullPass
 	x.host.Flushed(now, f.eliciting())
 	x.maybeSkip(f.n)
+}
+
+// headers writes the headers of a flight's packets and takes the key that seals them.
+func (x *Sender) headers(f *Flight) {
+	if e := x.early; e != nil {
+		f.sealer = e.sealer
+		for i := range f.n {
+			start := i * f.size
+			n := min(f.size, f.total-start) - f.hdr + f.pnLen
+			wire.AppendLong(f.buf[start:start:start+f.hdr], wire.ZeroRTT, e.version, x.dst, e.src, nil, n, f.first+int64(i), f.pnLen)
+		}
+		return
+	}
+	var phase bool
+	f.sealer, phase = x.keys.SealKey()
+	for i := range f.n {
+		start := i * f.size
+		wire.AppendShort(f.buf[start:start:start+f.hdr], x.dst, f.first+int64(i), f.pnLen, phase)
+	}
+}
+
+// headerLen is how long they are.
+func (x *Sender) headerLen(pnLen int) int {
+	if x.early != nil {
+		return wire.LongHeaderLen(wire.ZeroRTT, len(x.dst), len(x.early.src), 0, pnLen)
+	}
+	return wire.ShortHeaderLen(len(x.dst), pnLen)
 }

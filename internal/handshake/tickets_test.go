@@ -17,7 +17,7 @@ func message(typ byte, n int, body []byte) []byte {
 // ticket takes a session ticket from a server.
 func ticket(t *testing.T, s *party) []byte {
 	t.Helper()
-	evs, err := s.SendSessionTicket()
+	evs, err := s.SendSessionTicket(tls.QUICSessionTicketOptions{})
 	if err != nil || len(evs) != 1 || evs[0].Kind != WriteData || evs[0].Level != app {
 		t.Fatalf("SendSessionTicket: %v, %v", evs, err)
 	}
@@ -124,7 +124,7 @@ func TestTicketsDisabled(t *testing.T) {
 	server := serverConf()
 	server.SessionTicketsDisabled = true
 	_, s := connect(t, clientConf(), server)
-	if evs, err := s.SendSessionTicket(); len(evs) != 0 || err != nil {
+	if evs, err := s.SendSessionTicket(tls.QUICSessionTicketOptions{}); len(evs) != 0 || err != nil {
 		t.Errorf("%v, %v", evs, err)
 	}
 }

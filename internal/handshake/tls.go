@@ -123,8 +123,8 @@ func (t *TLS) ReadLevel() tls.QUICEncryptionLevel { return t.in.level }
 
 // SendSessionTicket makes a server's session ticket, once, after the handshake. It
 // makes none if the configuration disables tickets.
-func (t *TLS) SendSessionTicket() ([]Event, error) {
-	if err := t.conn.SendSessionTicket(tls.QUICSessionTicketOptions{}); err != nil {
+func (t *TLS) SendSessionTicket(opts tls.QUICSessionTicketOptions) ([]Event, error) {
+	if err := t.conn.SendSessionTicket(opts); err != nil {
 		return nil, alertError(err)
 	}
 	return t.events(nil)

@@ -1,0 +1,212 @@
+package quic
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	quicgo "github.com/quic-go/quic-go"
+)
+
+// echoOf sends text on a stream and wants it back.
+func echoOf(t *testing.T, ctx context.Context, open func() (io.ReadWriteCloser, error), text string) {
+	t.Helper()
+	s, err := open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(s, text); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b, err := io.ReadAll(s)
+	if err != nil || string(b) != text {
+		t.Fatalf("echo of %q is %q, %v", text, b, err)
+	}
+}
+
+// echoStreams answers every stream of a connection with what it brings.
+func echoStreams(ctx context.Context, accept func(context.Context) (io.ReadWriteCloser, error)) {
+	for {
+		s, err := accept(ctx)
+		if err != nil {
+			return
+		}
+		go func() {
+			io.Copy(s, s)
+			s.Close()
+		}()
+	}
+}
+
+func acceptOf(c *Conn) func(context.Context) (io.ReadWriteCloser, error) {
+	return func(ctx context.Context) (io.ReadWriteCloser, error) { return c.AcceptStream(ctx) }
+}
+
+// The second connection's first request leaves before the handshake is complete.
+func TestZeroRTT(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	st, ct := testTLS(t)
+	ct.ClientSessionCache = tls.NewLRUClientSessionCache(10)
+
+	type dialed struct {
+		open  func() (io.ReadWriteCloser, error)
+		used  func() bool
+		close func()
+		done  <-chan struct{}
+	}
+	volleyClient := func(addr string) dialed {
+		c, err := DialAddrEarly(ctx, addr, ct, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return dialed{
+			func() (io.ReadWriteCloser, error) { return c.OpenStream() },
+			func() bool { return c.ConnectionState().Used0RTT },
+			func() { c.CloseWithError(0, "") },
+			c.HandshakeComplete(),
+		}
+	}
+	quicgoClient := func(addr string) dialed {
+		c, err := quicgo.DialAddrEarly(ctx, addr, ct, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return dialed{
+			func() (io.ReadWriteCloser, error) { return c.OpenStream() },
+			func() bool { return c.ConnectionState().Used0RTT },
+			func() { c.CloseWithError(0, "") },
+			c.HandshakeComplete(),
+		}
+	}
+	volleyServer := func() string {
+		ln, err := ListenAddrEarly("127.0.0.1:0", st, &Config{Allow0RTT: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { ln.Close() })
+		go func() {
+			for {
+				c, err := ln.Accept(ctx)
+				if err != nil {
+					return
+				}
+				go echoStreams(ctx, acceptOf(c))
+			}
+		}()
+		return ln.Addr().String()
+	}
+	quicgoServer := func() string {
+		ln, err := quicgo.ListenAddrEarly("127.0.0.1:0", st, &quicgo.Config{Allow0RTT: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { ln.Close() })
+		go func() {
+			for {
+				c, err := ln.Accept(ctx)
+				if err != nil {
+					return
+				}
+				go echoStreams(ctx, func(ctx context.Context) (io.ReadWriteCloser, error) { return c.AcceptStream(ctx) })
+			}
+		}()
+		return ln.Addr().String()
+	}
+
+	for _, tt := range []struct {
+		name   string
+		client func(string) dialed
+		server func() string
+	}{
+		{"Volley to Volley", volleyClient, volleyServer},
+		{"Volley to quic-go", volleyClient, quicgoServer},
+		{"quic-go to Volley", quicgoClient, volleyServer},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			ct.ClientSessionCache = tls.NewLRUClientSessionCache(10)
+			addr := tt.server()
+			for i, want := range []bool{false, true, true} {
+				c := tt.client(addr)
+				echoOf(t, ctx, c.open, "first")
+				<-c.done
+				echoOf(t, ctx, c.open, "second")
+				if got := c.used(); got != want {
+					t.Errorf("connection %d: Used0RTT is %v, want %v", i, got, want)
+				}
+				c.close()
+			}
+		})
+	}
+}
+
+// A server that has changed its mind rejects 0-RTT data: streams fail, and the connection
+// is usable after NextConnection.
+func TestZeroRTTRejected(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	st, ct := testTLS(t)
+	serve := func(conf *Config) (addr string) {
+		ln, err := ListenAddrEarly("127.0.0.1:0", st, conf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { ln.Close() })
+		go func() {
+			for {
+				c, err := ln.Accept(ctx)
+				if err != nil {
+					return
+				}
+				go echoStreams(ctx, acceptOf(c))
+			}
+		}()
+		return ln.Addr().String()
+	}
+	for name, conf := range map[string]*Config{
+		"not allowed":     {},
+		"window reduced":  {Allow0RTT: true, InitialStreamReceiveWindow: 1000},
+		"streams reduced": {Allow0RTT: true, MaxIncomingStreams: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ct.ClientSessionCache = tls.NewLRUClientSessionCache(10)
+			c, err := DialAddrEarly(ctx, serve(&Config{Allow0RTT: true}), ct, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			echoOf(t, ctx, func() (io.ReadWriteCloser, error) { return c.OpenStream() }, "hello")
+			c.CloseWithError(0, "")
+
+			c, err = DialAddrEarly(ctx, serve(conf), ct, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.CloseWithError(0, "")
+			s, err := c.OpenStream()
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Write([]byte("lost"))
+			if _, err := io.ReadAll(s); !errors.Is(err, Err0RTTRejected) {
+				t.Fatalf("reading from a stream of 0-RTT: %v, want Err0RTTRejected", err)
+			}
+			if _, err := c.OpenStream(); !errors.Is(err, Err0RTTRejected) {
+				t.Fatalf("opening a stream: %v, want Err0RTTRejected", err)
+			}
+			next, err := c.NextConnection(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			echoOf(t, ctx, func() (io.ReadWriteCloser, error) { return next.OpenStream() }, "again")
+			if next.ConnectionState().Used0RTT {
+				t.Error("Used0RTT is true")
+			}
+		})
+	}
+}
