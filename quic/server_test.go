@@ -362,6 +362,7 @@ func TestServerTokens(t *testing.T) {
 // Applications refuse connections in several ways.
 func TestServerRefuses(t *testing.T) {
 	no := errors.New("no")
+	var given context.Context
 	tests := []struct {
 		name string
 		tr   Transport
@@ -370,11 +371,7 @@ func TestServerRefuses(t *testing.T) {
 		{"GetConfigForClient", Transport{}, Config{GetConfigForClient: func(*ClientInfo) (*Config, error) { return nil, no }}},
 		{"a bad config", Transport{}, Config{GetConfigForClient: func(*ClientInfo) (*Config, error) { return &Config{Versions: []Version{7}}, nil }}},
 		{"ConnContext", Transport{ConnContext: func(ctx context.Context, _ *ClientInfo) (context.Context, error) {
-			context.AfterFunc(ctx, func() {
-				if context.Cause(ctx) != no {
-					t.Errorf("the context ends with %v", context.Cause(ctx))
-				}
-			})
+			given = ctx
 			return nil, no
 		}}, Config{}},
 		{"ConnectionIDGenerator", Transport{ConnectionIDGenerator: fakeIDs{length: 4, err: no}}, Config{}},
@@ -399,6 +396,9 @@ func TestServerRefuses(t *testing.T) {
 				}
 			})
 		})
+	}
+	if context.Cause(given) != no {
+		t.Errorf("the context of a refused connection ends with %v", context.Cause(given))
 	}
 }
 
