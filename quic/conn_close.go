@@ -210,11 +210,14 @@ func (c *Conn) closePackets() []byte {
 				continue
 			}
 		} else {
-			if s := &c.spaces[sp]; s.discarded || s.sealer == nil {
+			s := &c.spaces[sp]
+			if s.discarded || s.sealer == nil {
 				continue
-			} else {
-				sealer = s.sealer
 			}
+			if sp == recovery.Initial && c.isClient && c.spaces[recovery.Handshake].sealer != nil {
+				continue // a client knows that the server has Handshake keys
+			}
+			sealer = s.sealer
 			if frame.App {
 				// The peer is not authenticated yet: nothing of the application's is
 				// told (RFC 9000 §10.2.3).
@@ -236,7 +239,7 @@ func (c *Conn) closePackets() []byte {
 		}
 		pnOff := len(b) - start - longPNLen
 		b = frame.Append(b)
-		if sp == recovery.Initial && c.isClient && c.spaces[recovery.Handshake].sealer == nil {
+		if sp == recovery.Initial && c.isClient {
 			// RFC 9000 §14.1. The Length field has to follow.
 			n := max(minPacketSize-sealTag-len(b), 0)
 			b = append(b, make([]byte, n)...)

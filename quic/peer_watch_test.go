@@ -1,0 +1,284 @@
+package quic
+
+import (
+	"bytes"
+	"sync"
+
+	"github.com/volley-quic/volley/internal/recovery"
+	"github.com/volley-quic/volley/internal/wire"
+)
+
+// watch holds every packet of Volley's against the rules that no packet may break,
+// whatever the test is about:
+//   - packet numbers only go up, so that no key ever seals two packets with one number,
+//   - an offset of a stream has one value, and nothing follows a final size or a reset,
+//   - flow control and stream limits are kept, as the actor has given them,
+//   - frames are in packets where they are allowed, and no packet is empty,
+//   - what is acknowledged was sent,
+//   - limits never fall,
+//   - datagrams have the size they must have (RFC 9000 §14), and a server sends no more
+//     than three times what it got before it knows the address (§8.1).
+type watch struct {
+	p       *actor
+	streams map[int64]*watched
+	total   int64 // sum of the streams' highest offsets
+
+	// What Volley may send.
+	maxData    int64
+	maxStreams [2]int64
+	streamData map[int64]int64
+	params     *wire.TransportParams
+
+	// What it has allowed.
+	saidMaxData    int64
+	saidMaxStreams [2]int64
+
+	loose bool // data may be what it likes: the script broke the rules itself
+
+	mu        sync.Mutex
+	validated bool
+	in, out   int // bytes, before validation
+}
+
+type watched struct {
+	tape    tape
+	highest int64
+	final   int64 // -1: unknown
+	reset   bool
+	code    uint64
+}
+
+func (w *watch) init(p *actor) {
+	w.p = p
+	w.streams = map[int64]*watched{}
+	w.streamData = map[int64]int64{}
+	w.validated = p.volley == asClient
+	p.sock.check = w.sendingOut
+}
+
+func (w *watch) setParams(params *wire.TransportParams) {
+	w.params = params
+	w.maxData = params.InitialMaxData
+	w.maxStreams = [2]int64{params.InitialMaxStreamsBidi, params.InitialMaxStreamsUni}
+}
+
+// said notes what the actor has said.
+func (w *watch) said(f wire.Frame) {
+	switch f := f.(type) {
+	case wire.MaxData:
+		w.maxData = max(w.maxData, f.Max)
+	case wire.MaxStreamData:
+		w.streamData[f.ID] = max(w.streamData[f.ID], f.Max)
+	case wire.MaxStreams:
+		k := kindOf(f.Uni)
+		w.maxStreams[k] = max(w.maxStreams[k], f.Max)
+	case wire.NewConnectionID:
+		w.p.ids[f.Seq] = f.ID
+	}
+}
+
+// sending notes the type of a packet that the actor is about to send.
+func (w *watch) sending(typ wire.PacketType) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	// RFC 9000 §8.1: a packet that is protected with Handshake keys proves the address.
+	if typ == wire.Handshake || len(w.p.token) > 0 {
+		w.validated = true
+	}
+}
+
+func (w *watch) delivering(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.in += n
+}
+
+// sendingOut sees datagrams as they leave, so that the limit is checked at every instant.
+func (w *watch) sendingOut(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.out += n; !w.validated && w.out > 3*w.in {
+		w.p.Errorf("amplification: %d bytes sent for %d bytes received", w.out, w.in)
+	}
+}
+
+// datagram checks a datagram's size.
+func (w *watch) datagram(d *sentDatagram) {
+	p := w.p
+	p.Helper()
+	initial, eliciting := false, false
+	for _, pkt := range d.packets {
+		if pkt.typ == wire.Initial && pkt.pn >= 0 {
+			initial = true
+			for _, f := range pkt.frames {
+				eliciting = eliciting || wire.IsAckEliciting(frameType(f))
+			}
+		}
+	}
+	if initial && d.size < 1200 && (p.volley == asClient || eliciting) {
+		p.Errorf("datagram with an Initial is too short: %v", d) // §14.1
+	}
+	if most := int64(p.config.populate().MaxPacketSize); int64(d.size) > most || w.params.MaxUDPPayload > 0 && p.done && int64(d.size) > w.params.MaxUDPPayload {
+		p.Errorf("datagram is too long: %v", d)
+	}
+	for _, pkt := range d.packets[1:] {
+		if !bytes.Equal(pkt.dst, d.packets[0].dst) {
+			p.Errorf("coalesced packets have different connection IDs: %v", d) // §12.2
+		}
+	}
+}
+
+// packet checks a packet's number and frames.
+func (w *watch) packet(pkt *sentPacket) {
+	p := w.p
+	p.Helper()
+	if pkt.pn < 0 {
+		return // Retry and the like
+	}
+	sp := spaceOf(pkt.typ)
+	for _, old := range p.packets[:len(p.packets)-1] {
+		if spaceOf(old.typ) == sp && old.pn >= pkt.pn {
+			p.Errorf("%v packet number %d follows %d", pkt.typ, pkt.pn, old.pn)
+			break
+		}
+	}
+	if len(pkt.frames) == 0 {
+		p.Errorf("%v packet %d is empty", pkt.typ, pkt.pn)
+	}
+	w.connID(pkt)
+	for _, f := range pkt.frames {
+		if typ := frameType(f); !wire.AllowedIn(typ, pkt.typ) {
+			p.Errorf("%v is not allowed in %v packets", f, pkt.typ)
+		}
+		w.frame(sp, pkt, f)
+	}
+}
+
+// connID checks that the packet goes to a connection ID of the actor's, or one that
+// the client made up.
+func (w *watch) connID(pkt *sentPacket) {
+	p := w.p
+	p.Helper()
+	for _, id := range p.ids {
+		if bytes.Equal(id, pkt.dst) {
+			return
+		}
+	}
+	if pkt.typ == wire.Initial && p.volley == asClient && (bytes.Equal(pkt.dst, p.origDst) || bytes.Equal(pkt.dst, p.keyDst)) {
+		return
+	}
+	p.Errorf("%v packet %d is sent to %x, which is not in use", pkt.typ, pkt.pn, pkt.dst)
+}
+
+func (w *watch) frame(sp recovery.Space, pkt *sentPacket, f wire.Frame) {
+	p := w.p
+	p.Helper()
+	switch f := f.(type) {
+	case wire.Ack:
+		for _, r := range f.Ranges {
+			for pn := r.Lo; pn <= r.Hi; pn++ {
+				if !p.sentPN[sp].contains(pn) {
+					p.Errorf("%v in %v packet %d acknowledges %d, which was not sent", f, pkt.typ, pkt.pn, pn)
+					return
+				}
+			}
+		}
+	case wire.Crypto:
+		if !p.in[sp].put(f.Off, f.Data) {
+			p.Errorf("%v: other bytes than before", f)
+		}
+	case wire.Stream:
+		w.stream(f)
+	case wire.ResetStream:
+		s := w.watched(f.ID)
+		if s.reset && (s.code != f.Code || s.final != f.FinalSize) {
+			p.Errorf("%v changes what was said before: %d, %d", f, s.code, s.final)
+		}
+		if s.final >= 0 && s.final != f.FinalSize || s.highest > f.FinalSize {
+			p.Errorf("%v: the final size was %d, the highest offset %d", f, s.final, s.highest)
+		}
+		s.reset, s.code, s.final = true, f.Code, f.FinalSize
+		w.credit(f.ID, s, f.FinalSize)
+	case wire.MaxData:
+		if f.Max < w.saidMaxData {
+			p.Errorf("%v after %d", f, w.saidMaxData)
+		}
+		w.saidMaxData = f.Max
+	case wire.MaxStreams:
+		k := kindOf(f.Uni)
+		if f.Max < w.saidMaxStreams[k] {
+			p.Errorf("%v after %d", f, w.saidMaxStreams[k])
+		}
+		w.saidMaxStreams[k] = f.Max
+	case wire.HandshakeDone, wire.NewToken:
+		if p.volley == asClient {
+			p.Errorf("%v from a client", f)
+		}
+	case wire.RetireConnectionID:
+		if id, ok := p.ids[f.Seq]; ok && bytes.Equal(id, pkt.dst) {
+			p.Errorf("%v retires the connection ID that the packet is sent to", f) // §19.16
+		}
+	}
+}
+
+func (w *watch) watched(id int64) *watched {
+	s := w.streams[id]
+	if s == nil {
+		s = &watched{final: -1}
+		w.streams[id] = s
+	}
+	return s
+}
+
+func (w *watch) stream(f wire.Stream) {
+	p := w.p
+	p.Helper()
+	s := w.watched(f.ID)
+	end := f.Off + int64(len(f.Data))
+	switch {
+	case s.reset:
+		p.Errorf("%v after RESET_STREAM", f)
+	case s.final >= 0 && end > s.final, f.Fin && s.final >= 0 && end != s.final, f.Fin && end < s.highest:
+		p.Errorf("%v: the final size was %d, the highest offset %d", f, s.final, s.highest)
+	case len(f.Data) == 0 && !f.Fin && f.Off > 0:
+		p.Errorf("%v says nothing", f)
+	}
+	if f.Fin {
+		s.final = end
+	}
+	if !s.tape.put(f.Off, f.Data) {
+		p.Errorf("%v: other bytes than before", f)
+	}
+	w.credit(f.ID, s, end)
+}
+
+// credit checks stream limits and flow control.
+func (w *watch) credit(id int64, s *watched, end int64) {
+	p := w.p
+	p.Helper()
+	if end > s.highest {
+		w.total += end - s.highest
+		s.highest = end
+	}
+	if w.loose {
+		return
+	}
+	ours := (id&serverBit != 0) == (p.volley == asServer) // Volley's
+	k := kindOf(id&uniBit != 0)
+	if ours && id>>2 >= w.maxStreams[k] {
+		p.Errorf("stream %d is beyond the limit of %d", id, w.maxStreams[k])
+	}
+	limit := w.params.InitialMaxStreamDataBidiLocal
+	switch {
+	case k == uni:
+		limit = w.params.InitialMaxStreamDataUni
+	case ours:
+		limit = w.params.InitialMaxStreamDataBidiRemote
+	}
+	if limit = max(limit, w.streamData[id]); end > limit {
+		p.Errorf("stream %d has bytes up to %d, beyond MAX_STREAM_DATA %d", id, end, limit)
+	}
+	if w.total > w.maxData {
+		p.Errorf("%d bytes on all streams, beyond MAX_DATA %d", w.total, w.maxData)
+	}
+}
