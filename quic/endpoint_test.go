@@ -14,6 +14,7 @@ import (
 	"net"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -329,7 +330,7 @@ func TestConnectVersions(t *testing.T) {
 // A server that always wants the other version is no server.
 func TestDialFickleServer(t *testing.T) {
 	inNet(t, new(Transport), new(Transport), func(t *testing.T, n *net2) {
-		answers := 0
+		var answers atomic.Int32
 		go func() {
 			b := make([]byte, 2000)
 			for {
@@ -343,15 +344,15 @@ func TestDialFickleServer(t *testing.T) {
 				}
 				other := wire.Version1 + wire.Version2 - h.Version
 				n.server.Conn.WriteTo(wire.AppendVersionNegotiation(nil, h.Src, h.Dst, []uint32{other}), from)
-				answers++
+				answers.Add(1)
 			}
 		}()
 		_, err := n.client.Dial(t.Context(), hereAddr, endpointClientTLS(), nil)
 		if timeout := net.Error(nil); !errors.As(err, &timeout) || !timeout.Timeout() {
 			t.Errorf("Dial returned %v", err)
 		}
-		if answers < 2 {
-			t.Errorf("%d answers", answers)
+		if n := answers.Load(); n < 2 {
+			t.Errorf("%d answers", n)
 		}
 		n.forgotten(n.client)
 		n.server.Conn.Close()
