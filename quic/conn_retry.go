@@ -42,13 +42,10 @@ func (c *Conn) followRetry(h wire.LongHeader, b []byte) {
 	if err := c.setInitialKeys(src); err != nil {
 		return
 	}
-	// The same bytes go again in packets of new numbers (RFC 9002 §6.3).
+	// The same bytes go again in packets of new numbers, 0-RTT data included: a server
+	// that answers with Retry has kept nothing (RFC 9002 §6.3).
 	c.rec.ResetForRetry(time.Now())
 	c.spaces[recovery.Initial].send.again()
-	// A server that answers with Retry has kept no 0-RTT packet either.
-	if last := c.rec.NextPN(recovery.App) - 1; last >= 0 {
-		c.rec.OnUnsent(recovery.App, 0, last)
-	}
 	c.snd.SetDst(c.ids.dst())
 }
 

@@ -30,6 +30,23 @@ func echoOf(t *testing.T, ctx context.Context, open func() (io.ReadWriteCloser, 
 	}
 }
 
+// ticketCache tells when a ticket has come: the stream's answer may be there before.
+type ticketCache struct {
+	tls.ClientSessionCache
+	put chan struct{}
+}
+
+func newTicketCache() *ticketCache {
+	return &ticketCache{tls.NewLRUClientSessionCache(10), make(chan struct{}, 100)}
+}
+
+func (c *ticketCache) Put(key string, s *tls.ClientSessionState) {
+	c.ClientSessionCache.Put(key, s)
+	if s != nil {
+		c.put <- struct{}{}
+	}
+}
+
 // echoStreams answers every stream of a connection with what it brings.
 func echoStreams(ctx context.Context, accept func(context.Context) (io.ReadWriteCloser, error)) {
 	for {
@@ -53,8 +70,6 @@ func TestZeroRTT(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	st, ct := testTLS(t)
-	ct.ClientSessionCache = tls.NewLRUClientSessionCache(10)
-
 	type dialed struct {
 		open  func() (io.ReadWriteCloser, error)
 		used  func() bool
@@ -130,7 +145,8 @@ func TestZeroRTT(t *testing.T) {
 		{"quic-go to Volley", quicgoClient, volleyServer},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			ct.ClientSessionCache = tls.NewLRUClientSessionCache(10)
+			cache := newTicketCache()
+			ct.ClientSessionCache = cache
 			addr := tt.server()
 			for i, want := range []bool{false, true, true} {
 				c := tt.client(addr)
@@ -140,6 +156,7 @@ func TestZeroRTT(t *testing.T) {
 				if got := c.used(); got != want {
 					t.Errorf("connection %d: Used0RTT is %v, want %v", i, got, want)
 				}
+				<-cache.put
 				c.close()
 			}
 		})
@@ -175,12 +192,14 @@ func TestZeroRTTRejected(t *testing.T) {
 		"streams reduced": {Allow0RTT: true, MaxIncomingStreams: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ct.ClientSessionCache = tls.NewLRUClientSessionCache(10)
+			cache := newTicketCache()
+			ct.ClientSessionCache = cache
 			c, err := DialAddrEarly(ctx, serve(&Config{Allow0RTT: true}), ct, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			echoOf(t, ctx, func() (io.ReadWriteCloser, error) { return c.OpenStream() }, "hello")
+			<-cache.put
 			c.CloseWithError(0, "")
 
 			c, err = DialAddrEarly(ctx, serve(conf), ct, nil)
