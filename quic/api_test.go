@@ -35,8 +35,6 @@ func TestHasAllNamesOfQUICGo(t *testing.T) {
 // comeLater are names whose feature Volley does not have yet.
 var comeLater = []string{
 	"Conn.AddPath", "Path", "Path.Close", "Path.Probe", "Path.Switch", // migration
-	"Conn.ReceiveDatagram", "Conn.SendDatagram", // RFC 9221
-	"SendStream.WriteWithLimit", "Stream.WriteWithLimit",
 }
 
 // exported maps the exported names of a package to what they are. Methods and fields

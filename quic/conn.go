@@ -114,8 +114,9 @@ type Conn struct {
 	after        []func() // callbacks of the application, to be run without the lock
 	afterRunning bool
 
-	mtu     mtuState
-	zeroRTT early
+	mtu       mtuState
+	zeroRTT   early
+	datagrams datagrams
 
 	stats ConnectionStats
 }
@@ -202,6 +203,7 @@ func newConn(p connParams) (*Conn, error) {
 	c.spaces[recovery.App].send.ready = func() { c.control.crypto = true }
 	c.flow.init(p.config)
 	c.streams.init(c)
+	c.datagrams.init()
 	c.mtu.init(c)
 	c.keyID = p.origDst
 	if p.retrySrc != nil {

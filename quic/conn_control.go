@@ -72,7 +72,7 @@ func (q *controlQueue) answerPath(data [8]byte) {
 
 // Due implements sender.Host.
 func (m *monitor) Due(now time.Time) (control, ack bool) {
-	return m.control.any(), m.spaces[recovery.App].acks.due(now)
+	return m.control.any() || len(m.datagrams.out) > 0, m.spaces[recovery.App].acks.due(now)
 }
 
 // AppendControl implements sender.Host. An ACK goes along whenever the peer waits
@@ -116,6 +116,7 @@ func (m *monitor) AppendControl(f *sender.Flight, now time.Time, ackOnly bool) {
 		delete(c.control.queued, q[i])
 	}
 	c.control.queue = append(q[:0], q[i:]...)
+	c.appendDatagrams(f)
 }
 
 func (c *Conn) appendAck(f *sender.Flight, a *ackState, now time.Time) {

@@ -139,10 +139,10 @@ func (c *Conn) onFrame(sp recovery.Space, f wire.Frame, now time.Time) error {
 	case wire.PathResponse:
 		// No challenge is ever sent yet; a response to nothing may be ignored
 		// (RFC 9000 §19.18 allows a PROTOCOL_VIOLATION, and does not ask for one).
+	case wire.Datagram:
+		return c.onDatagram(f)
 	case wire.ConnectionClose:
 		c.onClose(f, now)
-	case wire.Datagram:
-		return violation(wire.FrameDatagram, "DATAGRAM without max_datagram_frame_size") // RFC 9221 §3
 	default:
 		// What we did not offer (RESET_STREAM_AT, ACK frequency).
 		return &wire.Error{Code: wire.FrameEncodingError, Reason: "frame of an extension that was not negotiated: " + f.String()}

@@ -61,6 +61,7 @@ func (c *Conn) ConnectionState() ConnectionState {
 		Used0RTT:                   c.complete && (c.zeroRTT.offered && !c.zeroRTT.rejected || c.zeroRTT.opener != nil),
 		GSO:                        c.transport.udpConn().CanGSO() && c.route.GSO(),
 	}
+	s.SupportsDatagrams.Local = c.config.EnableDatagrams
 	if c.params != nil {
 		s.SupportsDatagrams.Remote = c.params.MaxDatagramFrame > 0
 		s.SupportsStreamResetPartialDelivery.Remote = c.params.ResetStreamAt

@@ -48,6 +48,10 @@ func (c *Conn) newTLS(conf *tls.Config) *handshake.TLS {
 // ownParams are our transport parameters, those that only a server has excepted.
 func (c *Conn) ownParams() *wire.TransportParams {
 	cf := c.config
+	datagrams := int64(0)
+	if cf.EnableDatagrams {
+		datagrams = maxDatagramFrame
+	}
 	return &wire.TransportParams{
 		InitialSrc:                     connIDBytes(&c.ids.local[0].id),
 		MaxIdleTimeout:                 cf.MaxIdleTimeout,
@@ -62,6 +66,7 @@ func (c *Conn) ownParams() *wire.TransportParams {
 		MaxAckDelay:                    maxAckDelay,
 		DisableActiveMigration:         true, // the peer's moves are not followed yet
 		ActiveConnIDLimit:              activeConnIDLimit,
+		MaxDatagramFrame:               datagrams,
 	}
 }
 

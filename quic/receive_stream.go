@@ -9,8 +9,9 @@ import (
 // A ReceiveStream is the receiving side of a stream. Its methods may be called from
 // several goroutines.
 type ReceiveStream struct {
-	conn *Conn
-	recv *stream.Recv
+	conn   *Conn
+	recv   *stream.Recv
+	credit *streamCredit // nil: no release is required
 }
 
 // StreamID returns the stream's ID.
@@ -45,8 +46,13 @@ func (s *ReceiveStream) SetReceiveFinalSizeCallback(f func(int64)) {
 	s.recv.SetFinalSizeCallback(f)
 }
 
-// ReleaseStreamCredit lets the peer open a stream in place of this one, if
-// Config.RequireStreamCreditRelease is set.
-//
-// That option has no effect yet: the credit is given back when the stream is over.
-func (s *ReceiveStream) ReleaseStreamCredit() {}
+// ReleaseStreamCredit lets the peer open a stream in place of this one once it is over,
+// if Config.RequireStreamCreditRelease is set; otherwise, and for our own streams, it does
+// nothing. It may come before or after the stream's end, and more than once.
+func (s *ReceiveStream) ReleaseStreamCredit() {
+	s.conn.mu.Lock()
+	defer s.conn.mu.Unlock()
+	if s.credit != nil && s.credit.release() {
+		s.conn.streams.uncount(s.recv.ID())
+	}
+}

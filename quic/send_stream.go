@@ -66,6 +66,42 @@ func (s *SendStream) WriteOwned(p []byte, release func()) (int, error) {
 // otherwise nothing: then the error is [ErrWouldBlock]. It never waits.
 func (s *SendStream) TryWriteAll(p []byte) error { return s.send.TryWriteAll(p) }
 
+// WriteWithLimit is Write under a limit of the application's own: limiter is asked, in
+// this goroutine and without any lock, how many of the next max bytes may be sent, once for
+// a pass of up to ten packets and after QUIC's flow control. What it grants (it is clamped
+// to 0..max) is used up, also if it is lost and sent again. If it grants less, the accepted
+// count and [ErrWriteLimitReached] are returned, and p[n:] can be written when there is more.
+//
+// Other than with quic-go, limiter may call methods of the stream and the connection. A nil
+// limiter makes it Write.
+func (s *SendStream) WriteWithLimit(p []byte, limiter func(max int) int) (int, error) {
+	if limiter == nil || len(p) == 0 {
+		return s.Write(p)
+	}
+	n, err := s.st.ReadFrom(context.Background(), &limited{p, limiter})
+	return int(n), err
+}
+
+// limited is what WriteWithLimit sends from.
+type limited struct {
+	p       []byte
+	limiter func(int) int
+}
+
+func (l *limited) Read(dst []byte) (int, error) {
+	most := min(len(dst), len(l.p))
+	n := min(max(l.limiter(most), 0), most)
+	copy(dst, l.p[:n])
+	l.p = l.p[n:]
+	switch {
+	case n < most:
+		return n, ErrWriteLimitReached
+	case len(l.p) == 0:
+		return n, io.EOF
+	}
+	return n, nil
+}
+
 // Close ends the stream after what was written. It does not wait for delivery. Closing
 // twice is harmless; after CancelWrite the error says so.
 func (s *SendStream) Close() error { return s.send.Close() }

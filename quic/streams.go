@@ -26,8 +26,10 @@ const (
 type halves struct {
 	send *SendStream
 	recv *ReceiveStream
-	// counted: opened by the peer, so that its end gives the peer a stream back.
+	// counted: opened by the peer, so that its end gives the peer a stream back, but not
+	// before the application has released it, if that is required.
 	counted bool
+	credit  *streamCredit // nil: its end is enough
 }
 
 // streams is a connection's streams. The mutex is held in all methods but those that
@@ -145,6 +147,9 @@ func (ss *streams) ours(id int64) bool { return (id&serverBit == 0) == ss.c.isCl
 // make makes the sides of stream id that exist on our end.
 func (ss *streams) make(id int64) *halves {
 	h := &halves{counted: !ss.ours(id)}
+	if h.counted && ss.c.config.RequireStreamCreditRelease {
+		h.credit = new(streamCredit)
+	}
 	host := (*monitor)(ss.c)
 	if id&uniBit == 0 || ss.ours(id) {
 		s := &SendStream{conn: ss.c, send: stream.NewSend(id, host, ss.sendCredit(id))}
@@ -153,7 +158,7 @@ func (ss *streams) make(id int64) *halves {
 	}
 	if id&uniBit == 0 || !ss.ours(id) {
 		cf := ss.c.config
-		h.recv = &ReceiveStream{conn: ss.c, recv: stream.NewRecv(id, host,
+		h.recv = &ReceiveStream{conn: ss.c, credit: h.credit, recv: stream.NewRecv(id, host,
 			int64(cf.InitialStreamReceiveWindow), int64(max(cf.InitialStreamReceiveWindow, cf.MaxStreamReceiveWindow)))}
 	}
 	ss.open[id] = h
@@ -272,9 +277,28 @@ func (ss *streams) ended(id int64, h *halves) {
 	if ss.last == id {
 		ss.last, ss.lastHalves = -1, nil
 	}
-	if !h.counted {
-		return
+	if h.counted && (h.credit == nil || h.credit.end()) {
+		ss.uncount(id)
 	}
+}
+
+// streamCredit is what it takes until the peer may open a stream in place of one, with
+// Config.RequireStreamCreditRelease.
+type streamCredit struct{ ended, released, given bool }
+
+func (s *streamCredit) end() bool     { s.ended = true; return s.give() }
+func (s *streamCredit) release() bool { s.released = true; return s.give() }
+
+func (s *streamCredit) give() bool {
+	if !s.ended || !s.released || s.given {
+		return false
+	}
+	s.given = true
+	return true
+}
+
+// uncount lets the peer open a stream in place of id.
+func (ss *streams) uncount(id int64) {
 	k := kindOf(id&uniBit != 0)
 	ss.peerEnded[k]++
 	// Every stream that ends is given back at once if few are left, else with the next
