@@ -17,6 +17,7 @@ import (
 	"time"
 
 	quicgo "github.com/quic-go/quic-go"
+	"github.com/quic-go/quic-go/qlogwriter"
 	xquic "golang.org/x/net/quic"
 )
 
@@ -38,7 +39,18 @@ type stackConfig struct {
 	idle                     time.Duration
 	retry                    bool // server: every client must prove its address
 	network                  string
+	// Volley and quic-go only:
+	noIDs    bool // connection IDs have no bytes
+	versions []Version
+	// quic-go only:
+	trace func(context.Context, bool, ConnectionID) qlogwriter.Trace
 }
+
+// noIDs makes connection IDs of no bytes: a socket with one connection needs none.
+type noIDs struct{}
+
+func (noIDs) GenerateConnectionID() (ConnectionID, error) { return ConnectionID{}, nil }
+func (noIDs) ConnectionIDLen() int                        { return 0 }
 
 type stackConn interface {
 	open(context.Context) (stackStream, error)
@@ -107,8 +119,13 @@ func interopContext(t *testing.T) context.Context {
 // connectStacks connects client to server.
 func connectStacks(t *testing.T, client, server *stack, clientConf, serverConf stackConfig) (c, s stackConn) {
 	t.Helper()
-	ctx := interopContext(t)
 	st, ct := peerTLS()
+	return connectStacksTLS(t, client, server, st, ct, clientConf, serverConf)
+}
+
+func connectStacksTLS(t *testing.T, client, server *stack, st, ct *tls.Config, clientConf, serverConf stackConfig) (c, s stackConn) {
+	t.Helper()
+	ctx := interopContext(t)
 	addr, accept := server.listen(t, st, serverConf)
 	accepted := make(chan stackConn, 1)
 	go func() {
@@ -214,6 +231,9 @@ func udpAddr(t *testing.T, addr string) *net.UDPAddr {
 var volleyStack = &stack{name: "volley",
 	listen: func(t *testing.T, conf *tls.Config, sc stackConfig) (string, func(context.Context) (stackConn, error)) {
 		tr := &Transport{Conn: loopbackSocket(t, sc.network)}
+		if sc.noIDs {
+			tr.ConnectionIDGenerator = noIDs{}
+		}
 		if sc.retry {
 			tr.VerifySourceAddress = func(net.Addr) bool { return true }
 		}
@@ -232,6 +252,9 @@ var volleyStack = &stack{name: "volley",
 	},
 	dial: func(t *testing.T, ctx context.Context, addr string, conf *tls.Config, sc stackConfig) (stackConn, error) {
 		tr := &Transport{Conn: loopbackSocket(t, sc.network)}
+		if sc.noIDs {
+			tr.ConnectionIDGenerator = noIDs{}
+		}
 		t.Cleanup(func() { tr.Close() })
 		c, err := tr.Dial(ctx, udpAddr(t, addr), conf, sc.volley())
 		if err != nil {
@@ -247,6 +270,7 @@ func (sc stackConfig) volley() *Config {
 		InitialStreamReceiveWindow: uint64(sc.streamWindow), MaxStreamReceiveWindow: uint64(sc.streamWindow),
 		InitialConnectionReceiveWindow: uint64(sc.connWindow), MaxConnectionReceiveWindow: uint64(sc.connWindow),
 		MaxIncomingStreams: sc.bidi, MaxIncomingUniStreams: sc.uni, MaxIdleTimeout: sc.idle,
+		Versions: sc.versions,
 	}
 }
 
@@ -339,6 +363,9 @@ func (s volleyStream) release()          {}
 var quicGoStack = &stack{name: "quic-go",
 	listen: func(t *testing.T, conf *tls.Config, sc stackConfig) (string, func(context.Context) (stackConn, error)) {
 		tr := &quicgo.Transport{Conn: loopbackSocket(t, sc.network)}
+		if sc.noIDs {
+			tr.ConnectionIDGenerator = noIDs{}
+		}
 		if sc.retry {
 			tr.VerifySourceAddress = func(net.Addr) bool { return true }
 		}
@@ -357,6 +384,9 @@ var quicGoStack = &stack{name: "quic-go",
 	},
 	dial: func(t *testing.T, ctx context.Context, addr string, conf *tls.Config, sc stackConfig) (stackConn, error) {
 		tr := &quicgo.Transport{Conn: loopbackSocket(t, sc.network)}
+		if sc.noIDs {
+			tr.ConnectionIDGenerator = noIDs{}
+		}
 		t.Cleanup(func() { tr.Close() })
 		c, err := tr.Dial(ctx, udpAddr(t, addr), conf, sc.quicGo())
 		if err != nil {
@@ -372,6 +402,7 @@ func (sc stackConfig) quicGo() *quicgo.Config {
 		InitialStreamReceiveWindow: uint64(sc.streamWindow), MaxStreamReceiveWindow: uint64(sc.streamWindow),
 		InitialConnectionReceiveWindow: uint64(sc.connWindow), MaxConnectionReceiveWindow: uint64(sc.connWindow),
 		MaxIncomingStreams: sc.bidi, MaxIncomingUniStreams: sc.uni, MaxIdleTimeout: sc.idle,
+		Versions: sc.versions, Tracer: sc.trace,
 	}
 }
 
