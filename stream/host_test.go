@@ -202,6 +202,17 @@ func (h *testHost) pack(s *Send, size, limit int, got *[]byte) (ps []packet) {
 	return ps
 }
 
+// level is how much is unsent, and how much was ever accepted.
+func (h *testHost) level(s *Send) (unsent int, acc int64) {
+	h.do(func() { unsent, acc = s.Unsent(), s.acc })
+	return unsent, acc
+}
+
+func (h *testHost) pending(s *Send) (yes bool) {
+	h.do(func() { yes = s.HasPending() })
+	return yes
+}
+
 func (h *testHost) ack(s *Send, ps ...packet) {
 	h.do(func() {
 		for _, p := range ps {

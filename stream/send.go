@@ -146,7 +146,7 @@ func (s *Send) Probe(max int) (off int64, n int, fin, ok bool) {
 		if b == nil {
 			continue
 		}
-		lo, hi := s.unacked(b.off, min(b.off+int64(b.n), s.next))
+		lo, hi := s.unacked(b.off+int64(b.gone), min(b.off+int64(b.n), s.next))
 		if lo < hi {
 			n := min(hi-lo, int64(max))
 			return lo, int(n), s.finQueued && s.finSent && !s.finAcked && lo+n == s.acc, n > 0
@@ -367,6 +367,7 @@ func (s *Send) end(err error) {
 	s.lost, s.acked = ranges{}, ranges{}
 	if s.src != nil {
 		s.src.slots, s.src.nlost = nil, 0
+		s.src.tellLater(s)
 	}
 	if n := s.Unsent(); n > 0 {
 		s.acc = s.next
@@ -459,6 +460,10 @@ func (s *Send) grown() {
 		s.uncork()
 	}
 }
+
+// Room is how many bytes may be added now before the unsent ones are at the high mark of
+// the stream or of the connection. A source asks as long as it is positive. Monitor held.
+func (s *Send) Room() int { return s.room() }
 
 // room is how many bytes a write may add now.
 func (s *Send) room() int {

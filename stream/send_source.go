@@ -123,8 +123,14 @@ func (c *source) acked(s *Send, lo, hi int64) {
 		}
 	}
 	c.trim(s.base)
-	if c.onAcked != nil && !c.telling && c.told < s.base {
-		// One batch per ACK: what comes before tell runs is in it.
+	if c.told < s.base {
+		c.tellLater(s)
+	}
+}
+
+// tellLater has onAcked told. One batch per ACK: what comes before tell runs is in it.
+func (c *source) tellLater(s *Send) {
+	if c.onAcked != nil && !c.telling {
 		c.telling = true
 		s.h.After(c.tell)
 	}
@@ -257,12 +263,14 @@ func (s *Send) AppendBlock(b *Block, n int) error {
 	return nil
 }
 
-// PackedSource is Packed for bytes that are not at hand: slots of the given
-// lengths from off on, with a hash for each, kept until they are
-// acknowledged. They are the stream's next bytes, and nothing may be unsent
-// (fin: they end it); or, from below NewOffset, lost slots that were read
-// again, cut anew at will but together as long as whole old ones. It returns
-// how many bytes are new, or -1 if they must not leave. Monitor held.
+// PackedSource is Packed for bytes that are not kept: slots of the given
+// lengths from off on, with a hash for each, known until they are
+// acknowledged. They are the stream's next bytes (fin: they end it), and at
+// hand no longer, or never were if nothing was unsent; or, from below
+// NewOffset, lost slots that were read again, cut anew at will but together
+// as long as whole old ones. Of a block that is at hand all bytes must be kept,
+// or none. It returns how many bytes are new, or -1 if they must not leave.
+// Monitor held.
 func (s *Send) PackedSource(off int64, lens []uint16, hashes []uint64, fin bool) int {
 	n := 0
 	for _, k := range lens {
@@ -288,11 +296,23 @@ func (s *Send) PackedSource(off int64, lens []uint16, hashes []uint64, fin bool)
 		}
 		return 0
 	}
-	if off != s.next || s.next != s.acc || end > s.credit || s.finQueued && (n > 0 || !fin) {
+	atHand := s.acc > s.next
+	switch {
+	case off != s.next, end > s.credit,
+		atHand && (end > s.acc || fin && (!s.finQueued || end != s.acc)),
+		!atHand && s.finQueued && (n > 0 || !fin):
 		return -1
 	}
 	c.replace(len(c.slots), len(c.slots), off, lens, hashes)
-	s.acc, s.next = end, end
+	s.next = end
+	if atHand {
+		s.q.discard(off, end, s.h)
+		s.h.Buffered(-n)
+		s.drained()
+		s.wakeSource()
+	} else {
+		s.acc = end
+	}
 	if fin {
 		if !s.finQueued {
 			s.closing, s.finQueued = true, true
@@ -382,9 +402,12 @@ func (s *Send) FinishSource() {
 // AllAcked reports whether every byte below off is acknowledged. Monitor held.
 func (s *Send) AllAcked(off int64) bool { return s.base >= off }
 
+// Acked is the offset below which all is acknowledged. Monitor held.
+func (s *Send) Acked() int64 { return s.base }
+
 // OnAckedFunc has f called with the offset below which all is acknowledged,
-// after every ACK that moves it; nil ends that. f runs by Host.After. Monitor
-// held.
+// after every ACK that moves it, and when the stream ends before all is; nil
+// ends that. f runs by Host.After. Monitor held.
 func (s *Send) OnAckedFunc(f func(off int64)) {
 	c := s.getSource()
 	c.onAcked, c.told = f, s.base
