@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/volley-quic/volley/internal/congestion"
@@ -41,7 +43,8 @@ type Conn struct {
 	handshakeDone chan struct{} // closed when the handshake is complete or has failed
 	closeSent     chan struct{} // closed when CONNECTION_CLOSE left, or never will
 
-	wake chan struct{} // capacity 1: the goroutine has something to do
+	written atomic.Bool   // a small write waits for the goroutine
+	wake    chan struct{} // capacity 1: the goroutine has something to do
 
 	// The way in: filled by the transport's read loop.
 	inboxMu  sync.Mutex
@@ -233,6 +236,11 @@ func (c *Conn) run() {
 	}
 	for {
 		c.receive()
+		if c.written.Swap(false) {
+			// Whoever was woken by the same packets as the writer writes soon, too: once
+			// all that can run has run, their bytes leave in one call.
+			runtime.Gosched()
+		}
 		now := time.Now()
 		if c.tick(now) {
 			break

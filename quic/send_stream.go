@@ -226,6 +226,7 @@ func (c *Conn) push(snd *stream.Send) {
 	// The first write of a stream often has a Close right behind it: through the
 	// connection's goroutine, both usually leave in one frame.
 	if first || c.snd.Push() {
+		c.written.Store(true)
 		c.wakeUp()
 	}
 }
