@@ -100,15 +100,15 @@ func (r *ranges) gap(lo, hi int64) (int64, int64) {
 
 func (r *ranges) insert(i int, x span) {
 	n := len(r.s) - r.head
-	if r.head > 0 && (i < n/2 || len(r.s) == cap(r.s)) {
-		if i < n/2 || r.head < n/2 {
-			r.head--
-			copy(r.s[r.head:], r.s[r.head+1:r.head+1+i])
-			r.s[r.head+i] = x
-			return
-		}
-		// The free front is as large as the set: moving down costs nothing
-		// on average, growing would cost memory.
+	if r.head > 0 && i < n/2 {
+		r.head--
+		copy(r.s[r.head:], r.s[r.head+1:r.head+1+i])
+		r.s[r.head+i] = x
+		return
+	}
+	if len(r.s) == cap(r.s) && r.head > n/2 {
+		// Moving down into the free front, not growing; not before it has
+		// become large, so that this costs next to nothing on average.
 		copy(r.s, r.s[r.head:])
 		r.s, r.head = r.s[:n], 0
 	}

@@ -657,7 +657,7 @@ func newSendModel(t testing.TB, c chooser) *sendModel {
 func TestSendIsLikeANaiveMap(t *testing.T) {
 	watchBlocks(t)
 	r := newRandom(t, 0)
-	for range 100 {
+	for range 40 {
 		r.left = 300
 		newSendModel(t, r).run()
 	}

@@ -264,7 +264,7 @@ func TestEverythingAtOnce(t *testing.T) {
 						mu.Lock()
 						lent++
 						mu.Unlock()
-						p.s.WriteOwned(data[:n], func() { mu.Lock(); released++; mu.Unlock() })
+						p.s.WriteOwned(make([]byte, n), func() { mu.Lock(); released++; mu.Unlock() })
 					case c < 20:
 						p.r.Read(data[:n])
 					case c < 22:
