@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+
+	quic "github.com/quic-go/quic-go"
+)
+
+// quicgoStack is quic-go. Its file and that of Volley are the same but for the
+// import, the names, and lines that say so.
+type quicgoStack struct{}
+
+func quicgoConfig(o options) *quic.Config {
+	return &quic.Config{
+		MaxIdleTimeout:                 o.idle(),
+		InitialStreamReceiveWindow:     streamWindow,
+		MaxStreamReceiveWindow:         maxStreamWindow,
+		InitialConnectionReceiveWindow: connWindow,
+		MaxConnectionReceiveWindow:     maxConnWindow,
+		MaxIncomingStreams:             o.maxStreams(),
+		InitialPacketSize:              datagramSize,
+	}
+}
+
+// quicgoEndpoint is a socket with what runs on it.
+type quicgoEndpoint struct {
+	o   options
+	own bool
+	t   *quic.Transport
+	l   *quic.Listener
+}
+
+func newQuicgoEndpoint(o options) (*quicgoEndpoint, error) {
+	pc, own, err := o.socket()
+	if err != nil {
+		return nil, err
+	}
+	return &quicgoEndpoint{o: o, own: own, t: &quic.Transport{Conn: pc}}, nil
+}
+
+func (quicgoStack) listen(o options) (listener, error) {
+	e, err := newQuicgoEndpoint(o)
+	if err != nil {
+		return nil, err
+	}
+	if e.l, err = e.t.Listen(o.server, quicgoConfig(o)); err != nil {
+		e.close()
+		return nil, err
+	}
+	return e, nil
+}
+
+func (quicgoStack) client(o options) (dialer, error) { return newQuicgoEndpoint(o) }
+
+func (e *quicgoEndpoint) Addr() net.Addr { return e.l.Addr() }
+
+func (e *quicgoEndpoint) accept(ctx context.Context) (conn, error) {
+	c, err := e.l.Accept(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return quicgoConn{c}, nil
+}
+
+func (e *quicgoEndpoint) dial(ctx context.Context, addr string) (conn, error) {
+	to, err := net.ResolveUDPAddr("udp", addr)
+	if err != nil {
+		return nil, err
+	}
+	c, err := e.t.Dial(ctx, to, e.o.client, quicgoConfig(e.o))
+	if err != nil {
+		return nil, err
+	}
+	return quicgoConn{c}, nil
+}
+
+func (e *quicgoEndpoint) close() {
+	e.t.Close()
+	if e.own {
+		e.t.Conn.Close()
+	}
+}
+
+type quicgoConn struct{ *quic.Conn }
+
+func (c quicgoConn) open(ctx context.Context) (stream, error) {
+	s, err := c.OpenStreamSync(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (c quicgoConn) accept(ctx context.Context) (stream, error) {
+	s, err := c.AcceptStream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (c quicgoConn) tls() tls.ConnectionState { return c.ConnectionState().TLS }
+
+func (c quicgoConn) traffic() traffic {
+	s := c.ConnectionStats()
+	return traffic{
+		Sent: s.PacketsSent, Received: s.PacketsReceived, Lost: s.PacketsLost,
+	}
+}
+
+func (c quicgoConn) close() { c.CloseWithError(0, "") }
