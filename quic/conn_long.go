@@ -3,6 +3,7 @@ package quic
 import (
 	"time"
 
+	"github.com/volley-quic/volley/internal/protect"
 	"github.com/volley-quic/volley/internal/recovery"
 	"github.com/volley-quic/volley/internal/udp"
 	"github.com/volley-quic/volley/internal/wire"
@@ -17,14 +18,14 @@ type longDatagram struct {
 }
 
 type longPacket struct {
-	sp         recovery.Space
-	start      int // in buf
-	pnOff      int // from start
-	pn         int64
-	payload    int // from start; where frames begin
-	end        int // in buf, without the tag
-	train      *recovery.Train
-	fromServer bool
+	sp      recovery.Space
+	start   int // in buf
+	pnOff   int // from start
+	pn      int64
+	payload int // from start; where frames begin
+	end     int // in buf, without the tag
+	train   *recovery.Train
+	sealer  *protect.Sealer // the space's keys may be gone when the packet is sealed
 }
 
 const (
@@ -89,16 +90,6 @@ func (c *Conn) sendLongDatagram(now time.Time) bool {
 	if eliciting {
 		c.sentEliciting(now)
 	}
-	sealers := [2]*space{}
-	for i := range d.n {
-		sealers[i] = &c.spaces[d.packets[i].sp]
-	}
-	keys := [2]interface {
-		Seal(pkt []byte, pnOff, pnLen int, pn int64)
-	}{}
-	for i := range d.n {
-		keys[i] = sealers[i].sealer
-	}
 	// A client throws its Initial keys away with its first Handshake packet
 	// (RFC 9001 §4.9.1).
 	if c.isClient && d.packets[d.n-1].sp == recovery.Handshake {
@@ -108,7 +99,7 @@ func (c *Conn) sendLongDatagram(now time.Time) bool {
 
 	for i := range d.n {
 		p := &d.packets[i]
-		keys[i].Seal(sealed[p.start:p.end+sealTag], p.pnOff, longPNLen, p.pn)
+		p.sealer.Seal(sealed[p.start:p.end+sealTag], p.pnOff, longPNLen, p.pn)
 	}
 	_, err := c.transport.udpConn().Send(&c.hsRoute, sealed, len(sealed), udp.NotECT)
 	c.longSent(err, len(sealed))
@@ -161,7 +152,7 @@ func (c *Conn) appendLong(d *longDatagram, sp recovery.Space, size int, now time
 	}
 	dst, src := c.ids.dst(), connIDBytes(&c.ids.local[0].id)
 	p := &d.packets[d.n]
-	*p = longPacket{sp: sp, start: len(d.buf)}
+	*p = longPacket{sp: sp, start: len(d.buf), sealer: s.sealer}
 	hdr := wire.LongHeaderLen(typ, len(dst), len(src), len(token), longPNLen)
 	const least = 32 // not worth a packet below
 	if size-len(d.buf) < hdr+least+sealTag {
