@@ -33,8 +33,8 @@ type Block struct {
 	buf     []byte
 	off     int64  // offset in the stream of buf[0]
 	n       int    // bytes of the stream in buf
-	gone    int    // of these, the first that were packed and are not kept
-	live    int    // the others that are not acknowledged yet
+	live    int    // of these, not yet acknowledged
+	whole   []byte // buf with what was discarded of its front; nil: nothing was
 	release func() // owned blocks: gives the memory back to the application
 	class   int8
 	owned   bool
@@ -91,7 +91,10 @@ func (b *Block) free(h Host) {
 	if audit != nil {
 		audit(b, false)
 	}
-	b.off, b.n, b.gone, b.live = 0, 0, 0, 0
+	b.off, b.n, b.live = 0, 0, 0
+	if b.whole != nil {
+		b.buf, b.whole = b.whole, nil
+	}
 	if b.owned {
 		if b.release != nil {
 			h.After(b.release)
@@ -202,13 +205,20 @@ func (q *queue) copyOut(dst []byte, off int64) bool {
 	return true
 }
 
-// discard lets go of [lo, hi), the first bytes that the queue still has.
+// discard lets go of [lo, hi), which begins at the first byte of a block.
 func (q *queue) discard(lo, hi int64, h Host) {
 	q.acked(lo, hi, h, nil)
-	if i := q.find(hi); i >= 0 {
-		if b := q.at(i).b; b != nil && b.off < hi && hi < b.off+int64(b.n) {
-			b.gone = int(hi - b.off)
+	i := q.find(hi)
+	if i < 0 || q.at(i).b == nil {
+		return
+	}
+	if b := q.at(i).b; b.off < hi && hi < b.off+int64(b.n) {
+		if b.whole == nil {
+			b.whole = b.buf
 		}
+		k := int(hi - b.off)
+		b.buf, b.off, b.n = b.buf[k:], hi, b.n-k
+		q.at(i).off = hi
 	}
 }
 
@@ -220,7 +230,7 @@ func (q *queue) acked(lo, hi int64, h Host, keep *Block) {
 		b := q.at(i).b
 		if b != nil {
 			end := b.off + int64(b.n)
-			if k := min(hi, end) - max(lo, b.off+int64(b.gone)); k > 0 {
+			if k := min(hi, end) - max(lo, b.off); k > 0 {
 				b.live -= int(k)
 				if b.live == 0 && b != keep {
 					b.free(h)

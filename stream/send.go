@@ -146,7 +146,7 @@ func (s *Send) Probe(max int) (off int64, n int, fin, ok bool) {
 		if b == nil {
 			continue
 		}
-		lo, hi := s.unacked(b.off+int64(b.gone), min(b.off+int64(b.n), s.next))
+		lo, hi := s.unacked(b.off, min(b.off+int64(b.n), s.next))
 		if lo < hi {
 			n := min(hi-lo, int64(max))
 			return lo, int(n), s.finQueued && s.finSent && !s.finAcked && lo+n == s.acc, n > 0

@@ -405,6 +405,9 @@ func (s *Send) AllAcked(off int64) bool { return s.base >= off }
 // Acked is the offset below which all is acknowledged. Monitor held.
 func (s *Send) Acked() int64 { return s.base }
 
+// TellAcked has the function of OnAckedFunc called though nothing moved. Monitor held.
+func (s *Send) TellAcked() { s.src.tellLater(s) }
+
 // OnAckedFunc has f called with the offset below which all is acknowledged,
 // after every ACK that moves it, and when the stream ends before all is; nil
 // ends that. f runs by Host.After. Monitor held.
