@@ -157,8 +157,8 @@ func (h *connHost) SendReady(s *stream.Send) {
 }
 
 // Push implements stream.Host.
-func (h *connHost) Push(*stream.Send) {
-	if h.x.Push() {
+func (h *connHost) Push(s *stream.Send) {
+	if h.x.Push(h.streams[s.ID()]) {
 		(*nullConn)(h).wakeUp()
 	}
 }

@@ -225,7 +225,7 @@ func (c *Conn) push(snd *stream.Send) {
 	c.mu.Unlock()
 	// The first write of a stream often has a Close right behind it: through the
 	// connection's goroutine, both usually leave in one frame.
-	if first || c.snd.Push() {
+	if first || c.snd.Push(s.st) {
 		c.written.Store(true)
 		c.wakeUp()
 	}

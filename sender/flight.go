@@ -32,8 +32,10 @@ type Flight struct {
 	buf []byte // of maxFlightBytes: datagram i starts at i*size
 
 	// What is frozen for the whole flight.
+	dst   []byte
+	early *earlyKey
 	size  int // bytes of every datagram but the last
-	hdr   int // bytes of the short header, packet number included
+	hdr   int // bytes of the header, packet number included
 	pnLen int
 	max   int // datagrams this flight may have
 
@@ -44,15 +46,17 @@ type Flight struct {
 	open  bool // it can take another frame
 
 	framed bool // the last datagram belongs to the last train already
+	robbed bool // another flight has taken over what was here: see token
 
-	trains   []*recovery.Train
-	trainEnd int64 // offset at which the last train's data ends
+	trains   []*recovery.Train // recovery's from flush on
+	trainEnd int64             // offset at which the last train's data ends
 
 	// Set by flush.
 	first  int64 // packet number of the first datagram
 	total  int   // bytes handed to the kernel
 	sealer *protect.Sealer
 	ecn    udp.ECN
+	probe  bool // of the path MTU
 	sent   int  // datagrams that the kernel took
 	held   bool // it was refused before
 }
@@ -61,18 +65,48 @@ var flights = sync.Pool{New: func() any {
 	return &Flight{buf: make([]byte, maxFlightBytes), trains: make([]*recovery.Train, 0, maxSegments)}
 }}
 
-func newFlight(x *Sender, size, hdr, pnLen, most int) *Flight {
+// newFlight begins a flight of at most most datagrams of the given size.
+func (x *Sender) newFlight(size, most int) *Flight {
 	f := flights.Get().(*Flight)
 	f.x = x
-	f.size, f.hdr, f.pnLen = size, hdr, pnLen
+	f.dst, f.early, f.size = x.dst, x.early, size
+	f.hdr, f.pnLen = x.header()
 	f.max = min(most, segments(size))
 	return f
 }
 
 func (f *Flight) release() {
-	clear(f.trains) // recovery owns them now
-	*f = Flight{buf: f.buf, trains: f.trains[:0]}
+	f.clear()
 	flights.Put(f)
+}
+
+func (f *Flight) clear() {
+	clear(f.trains)
+	*f = Flight{buf: f.buf, trains: f.trains[:0]}
+}
+
+// take moves what a flight holds so far into another one, with memory of its own. A source
+// may still be writing behind it, and keeps f for that.
+func (f *Flight) take() *Flight {
+	g := flights.Get().(*Flight)
+	buf, trains := g.buf, g.trains
+	*g = *f
+	g.buf, f.trains = buf, trains
+	copy(g.buf, f.buf[:f.w])
+	f.clear()
+	f.robbed = true
+	g.dropEmpty()
+	return g
+}
+
+// dropEmpty takes back a datagram that was opened and got no frame.
+func (f *Flight) dropEmpty() {
+	if f.n > 0 && f.open && !f.framed {
+		f.n--
+		f.open = false
+		f.w = f.n*f.size - overhead
+		f.limit = f.w
+	}
 }
 
 // segments is how many datagrams of the given size a flight holds: as many as the
@@ -85,8 +119,8 @@ func segments(size int) int {
 	return n
 }
 
-// Room returns the payload bytes left in the open datagram, 0 if there is none.
-func (f *Flight) Room() int {
+// room returns the payload bytes left in the open datagram, 0 if there is none.
+func (f *Flight) room() int {
 	if !f.open {
 		return 0
 	}
@@ -114,12 +148,12 @@ func (f *Flight) next() bool {
 // reports whether they do. It leaves a datagram behind only if little of it is lost:
 // otherwise the flight ends there, a short last datagram being free of charge.
 func (f *Flight) fits(n int) bool {
-	if room := f.Room(); room >= n {
+	if room := f.room(); room >= n {
 		return true
 	} else if f.open && room > tinyTail {
 		return false
 	}
-	return f.next() && f.Room() >= n
+	return f.next() && f.room() >= n
 }
 
 // pad writes n bytes of PADDING (RFC 9000 §19.1). The buffer holds old bytes, so
@@ -190,6 +224,16 @@ func (f *Flight) last() *recovery.Train {
 	return f.trains[len(f.trains)-1]
 }
 
+// eliciting reports whether the flight will be acknowledged.
+func (f *Flight) eliciting() bool {
+	for _, t := range f.trains {
+		if t.Eliciting != 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // Tail returns room for a frame of n bytes in the open datagram, opening one if it
 // must, or nil if there is none. The frame is appended to what Tail returns and then
 // reported by [Flight.Wrote].
@@ -224,7 +268,7 @@ func (f *Flight) Crypto(data recovery.Data, off int64, p []byte) int {
 	if !f.fits(most + 1) {
 		return 0
 	}
-	n := min(len(p), f.Room()-most)
+	n := min(len(p), f.room()-most)
 	fr := wire.Crypto{Off: off, Data: p[:n]}
 	f.w += len(fr.Append(f.buf[f.w:f.w:f.limit]))
 	f.slot(data, off, n, false)

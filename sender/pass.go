@@ -11,18 +11,21 @@ import (
 // build makes the next flight: what is due outside the streams first, then passes
 // over the streams that the scheduler names. nil: nothing may or need be sent.
 //
-// The mutex is held, except while a source of self is called in place.
+// The mutex is held, except while a source of self is called in place. If the caller is
+// robbed of the token meanwhile the result is nil.
 func (x *Sender) build(now time.Time, self *asker) *Flight {
 	budget := x.budget(now)
 	control, ack := x.host.Due(now)
 	probes := x.rec.Probes(recovery.App)
-	streams := x.streamsDue(now)
+	streams := x.streamsDue(now, self != nil || probes > 0)
 	if budget == 0 && streams {
 		x.rec.SetAppLimited(false) // the window, or the pacer, holds bytes back
-		x.late = time.Time{}       // they wait for that, and for nothing else
 	}
 	if !ack && (budget == 0 || !control && !streams && probes == 0) {
 		return nil
+	}
+	if amp := x.host.AntiAmplification(); amp >= 0 && amp < x.size {
+		return nil // not even an ACK (RFC 9000 §8.1)
 	}
 	// A key that has served as long as it may goes before the flight that would be
 	// one too many (RFC 9001 §6.6).
@@ -34,73 +37,51 @@ func (x *Sender) build(now time.Time, self *asker) *Flight {
 		}
 	}
 
-	next := x.rec.NextPN(recovery.App)
-	pnLen := wire.PNLen(next+maxSegments, x.rec.LargestAcked(recovery.App))
-	f := newFlight(x, x.size, x.headerLen(pnLen), pnLen, max(budget, 1))
-	if control || ack || budget > 0 {
-		x.host.AppendControl(f, now, budget == 0)
-	}
+	f := x.newFlight(x.size, max(budget, 1))
+	x.host.AppendControl(f, now, budget == 0)
 	if budget > 0 && streams {
+		if probes > 0 {
+			self = nil // a probe never calls a source
+		}
 		x.passes(f, self)
 	}
+	if f.robbed {
+		f.release()
+		return nil
+	}
 	if budget > 0 && probes > 0 && !f.eliciting() {
-		// A probe carries new or lost bytes, FINs or control frames if there are any,
-		// and a PING otherwise (RFC 9002 §6.2.4). It never calls a source.
-		if b := f.Tail(1); b != nil {
-			wire.Ping{}.Append(b)
-			f.Wrote(1, true, recovery.Frame{})
-		}
+		x.probe(f, probes)
 	}
 	f.dropEmpty()
 	if f.n == 0 || !x.ready { // or closed while a source was called
 		f.release()
 		return nil
 	}
-	x.late = time.Time{}
-	x.flush(f, now)
-	x.rec.SetAppLimited(!x.fillsWindow())
 	return f
 }
 
-// fillsWindow reports whether the congestion window is put to use. It must not grow
-// while something else sets the pace: the application, flow control, or this machine
-// (RFC 9002 §7.8). In slow start half a window is enough, as it doubles.
-func (x *Sender) fillsWindow() bool {
-	inFlight, window := x.rec.BytesInFlight(), x.cc.Window()
-	return inFlight+x.passBytes() >= window || x.cc.InSlowStart() && inFlight >= window/2
-}
-
-// eliciting reports whether the flight will be acknowledged.
-func (f *Flight) eliciting() bool {
-	for _, t := range f.trains {
-		if t.Eliciting != 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// streamsDue reports whether a stream has something that should leave now. The rest
-// of a bulk writer's bytes, less than a pass, waits for more until x.late.
-func (x *Sender) streamsDue(now time.Time) bool {
+// streamsDue reports whether a stream has something that should leave now. It may wait for
+// more of a bulk writer's, but for a pass, for a reason to hurry, and beyond x.late.
+func (x *Sender) streamsDue(now time.Time, hurry bool) bool {
 	if e, _ := x.sched.Next(); e == nil {
+		x.late = time.Time{}
 		return false
 	}
-	return x.late.IsZero() || !now.Before(x.late) || x.unsent >= x.passBytes()
+	if hurry || x.unsent >= x.passBytes() || !now.Before(x.late) {
+		x.late = time.Time{}
+	}
+	return x.late.IsZero()
 }
-
-// passBytes is about what a full pass carries.
-func (x *Sender) passBytes() int { return fullPass * (x.size - 48) }
 
 // budget is how many datagrams that count as in flight may leave now.
 func (x *Sender) budget(now time.Time) int {
 	inFlight := x.rec.BytesInFlight()
 	window := x.cc.Window()
-	n := (window - inFlight) / x.size
+	n := max(window-inFlight, 0) / x.size
 	// Small openings of the window are left to grow while much is in flight: a call
 	// with few datagrams costs nearly as much as one with many. More
 	// acknowledgements are on their way, or the probe timer ends the wait.
-	if n < fullPass && inFlight > window/2 && n < window/x.size/4 && x.unsent > max(n, 0)*x.size {
+	if n < fullPass && inFlight > window/2 && n < window/x.size/4 && x.unsent > n*x.size {
 		n = 0
 	}
 	x.paused = time.Time{}
@@ -108,6 +89,7 @@ func (x *Sender) budget(now time.Time) int {
 		// The pacer opens with a whole quantum, so volleys stay whole.
 		if n = min(n, x.pacer.Budget(now)/x.size); n == 0 {
 			x.paused = x.pacer.Next(now)
+			x.host.SetTimer(x.paused)
 		}
 	}
 	// Probes are not bound by the congestion window (RFC 9002 §7.5).
@@ -118,38 +100,46 @@ func (x *Sender) budget(now time.Time) int {
 	if amp := x.host.AntiAmplification(); amp >= 0 {
 		n = min(n, amp/x.size)
 	}
-	return max(n, 0)
+	return n
 }
 
 // passes runs passes until the flight is full or no stream has more.
 func (x *Sender) passes(f *Flight, self *asker) {
-	defer x.sched.FlightEnd()
-	for {
+	defer func() {
+		if !f.robbed {
+			x.sched.FlightEnd()
+		}
+	}()
+	x.bulk = nil
+	for x.ready {
 		e, quantum := x.sched.Next()
 		if e == nil {
 			return
 		}
 		st := e.Value.(*Stream)
-		slots := st.tuning.MaxDatagrams
+		slots := st.slots
 		if quantum > 0 {
 			slots = min(slots, quantum)
 		}
 		n := 0
-		if st.inPlace() && !st.send.HasPending() {
-			n = x.passInPlace(f, st, slots, self)
+		if a := st.asker; a != nil && a.inPlace() && !st.send.HasPending() {
+			n = x.passInPlace(f, a, slots, self)
 		} else {
 			n = x.pass(f, st, slots)
 		}
-		more := st.pending()
-		x.sched.Sent(e, n, more)
-		if n == 0 && f.n == f.max && f.Room() == 0 || !x.ready {
+		if f.robbed {
+			return
+		}
+		x.sched.Sent(e, n, st.pending())
+		if n == 0 && f.n == f.max && f.room() == 0 {
 			return
 		}
 	}
 }
 
 // pass cuts the next contiguous range of a stream into slots and copies it into the
-// flight. It returns how many slots it filled.
+// flight. It returns how many slots it filled. The mutex is held all along, so what the
+// stream offers at the beginning it takes as packed at the end.
 func (x *Sender) pass(f *Flight, st *Stream, most int) (slots int) {
 	s := st.send
 	start, left, fin, lost, ok := s.Next(int(min(x.credit-x.used, math.MaxInt32)))
@@ -164,28 +154,79 @@ func (x *Sender) pass(f *Flight, st *Stream, most int) (slots int) {
 		f.stream(id, off, 0, true, true)
 		f.slot(s, off, 0, true)
 		s.Packed(off, 0, true)
+		x.latest = st
 		return 1
 	}
+	// With Reread new bytes of the source are not kept once they are packed.
+	var kept = true
+	if a := st.asker; a != nil && a.reread && !lost {
+		if kept = start < a.from; kept && start+int64(left) > a.from {
+			left, fin = int(a.from-start), false
+		}
+	}
+	var cuts cuts
 	for slots < most && left > 0 {
 		n, length, ok := f.plan(id, off, left)
 		if !ok {
 			break
 		}
 		last := fin && n == left
-		s.Copy(f.stream(id, off, n, length, last), off)
+		dst := f.stream(id, off, n, length, last)
+		s.Copy(dst, off)
 		f.slot(s, off, n, last)
+		if !kept {
+			cuts.add(st.asker, dst)
+		}
 		off += int64(n)
 		left -= n
 		slots++
 	}
-	if slots > 0 {
-		x.used += int64(s.Packed(start, int(off-start), fin && left == 0))
-		if !lost && start < st.sourced {
-			st.stats.Datagrams += uint64(slots)
-			st.stats.Bytes += uint64(off - start)
-		}
+	if slots == 0 {
+		return 0
+	}
+	fin = fin && left == 0
+	if kept {
+		x.used += int64(s.Packed(start, int(off-start), fin))
+	} else {
+		x.used += int64(s.PackedSource(start, cuts.lens[:slots], cuts.hashes[:slots], fin))
+	}
+	if !lost {
+		st.packed(start, off, slots)
+	}
+	x.latest = st
+	if slots >= x.passSlots() {
+		x.bulk = st
 	}
 	return slots
+}
+
+// probe fills a flight that nothing new is there for, on a probe timeout: with bytes that
+// are in flight and at hand, or the FIN, of the stream that sent last, and else with a PING
+// (RFC 9002 §6.2.4). It never calls a source.
+func (x *Sender) probe(f *Flight, most int) {
+	if st := x.latest; st != nil {
+		s := st.send
+		off, left, fin, ok := s.Probe(most * x.size)
+		for ok && most > 0 && (left > 0 || fin) {
+			n, length, room := f.plan(s.ID(), off, left)
+			if !room {
+				break
+			}
+			last := fin && n == left
+			s.Copy(f.stream(s.ID(), off, n, length, last), off)
+			f.slot(s, off, n, last)
+			s.Packed(off, n, last)
+			off += int64(n)
+			left -= n
+			fin = fin && !last
+			most--
+		}
+	}
+	if !f.eliciting() {
+		if b := f.Tail(1); b != nil {
+			f.Wrote(len(wire.Ping{}.Append(b)), true, recovery.Frame{})
+		}
+	}
 }
 
 // plan decides the next slot for left bytes of a stream at off: how many of them it
@@ -194,12 +235,12 @@ func (x *Sender) pass(f *Flight, st *Stream, most int) (slots int) {
 // Length field nor without.
 func (f *Flight) plan(id, off int64, left int) (n int, length, ok bool) {
 	h := wire.StreamHeaderLen(id, off, -1)
-	room := f.Room()
+	room := f.room()
 	if room <= h || room <= tinyTail && room < wire.StreamHeaderLen(id, off, left)+left {
 		if !f.next() {
 			return 0, false, false
 		}
-		room = f.Room()
+		room = f.room()
 	}
 	avail := room - h
 	if left >= avail {
@@ -214,14 +255,36 @@ func (f *Flight) plan(id, off int64, left int) (n int, length, ok bool) {
 	return left, true, true
 }
 
-// Ready marks a stream as having something to send.
-func (x *Sender) Ready(st *Stream) { x.sched.Ready(st.entry) }
+// ahead foresees the next slots of a stream, at most len(bufs), given that all are filled
+// with the left bytes from off on: what plan will say of them one by one. bufs become the
+// places of their payload in the flight. It returns how many there are, and their bytes.
+func (f *Flight) ahead(id, off int64, left int64, bufs [][]byte) (slots, bytes int) {
+	for i := f.n; slots < len(bufs) && left > 0; slots++ {
+		h := wire.StreamHeaderLen(id, off, -1)
+		at, end := f.w, f.limit
+		if slots > 0 || f.room() <= max(h, tinyTail) { // only the first may use what is open
+			if i == f.max {
+				break
+			}
+			at, end = i*f.size+f.hdr, (i+1)*f.size-overhead
+			i++
+		}
+		n := int(min(int64(end-at-h), left))
+		bufs[slots] = f.buf[at+h : at+h+n : at+h+n]
+		off += int64(n)
+		left -= int64(n)
+		bytes += n
+	}
+	return slots, bytes
+}
 
-// Remove takes a stream out of the schedule for good.
-func (x *Sender) Remove(st *Stream) { x.sched.Idle(st.entry) }
-
-// SetPriority sets a stream's urgency, 0 to 7 with the lowest first, and whether it
-// shares its turn with streams of the same urgency (RFC 9218 §4).
-func (x *Sender) SetPriority(st *Stream, urgency int8, incremental bool) {
-	x.sched.SetPriority(st.entry, urgency, incremental)
+// passSize is exactly what the next pass of a stream carries from offset off on, in
+// slots datagrams of their own, given that limit bytes may be sent.
+func (x *Sender) passSize(id, off int64, slots int, limit int64) int {
+	hdr, _ := x.header()
+	n := 0
+	for range min(slots, x.passSlots()) {
+		n += x.size - hdr - overhead - wire.StreamHeaderLen(id, off+int64(n), -1)
+	}
+	return int(min(int64(n), limit))
 }

@@ -14,22 +14,18 @@ import (
 //
 // The mutex is held on entry and exit, and let go meanwhile.
 func (x *Sender) Probe(size int, now time.Time, record recovery.Frame, sent func()) bool {
-	if x.taken || !x.ready || x.held != nil || x.rec.BytesInFlight()+size > x.cc.Window() || size > maxFlightBytes {
+	if !x.free(nil) || !x.ready || x.held != nil || x.rec.BytesInFlight()+size > x.cc.Window() || size > maxFlightBytes {
 		return false
 	}
-	x.taken = true
-	pnLen := wire.PNLen(x.rec.NextPN(recovery.App)+maxSegments, x.rec.LargestAcked(recovery.App))
-	f := newFlight(x, size, wire.ShortHeaderLen(len(x.dst), pnLen), pnLen, 1)
+	x.take()
+	f := x.newFlight(size, 1)
+	f.probe = true
 	wire.Ping{}.Append(f.Tail(1))
 	f.Wrote(1, true, record)
-	f.pad(f.Room())
+	f.pad(f.room())
 	f.last().Probe = true
 	sent()
-	x.flush(f, now)
-	x.host.Unlock()
-	f.seal()
-	x.host.Lock()
-	x.transmit(f)
+	x.send(f, now)
 	x.release()
 	return true
 }

@@ -1,8 +1,6 @@
 package sender
 
 import (
-	"context"
-	"math/rand/v2"
 	"time"
 
 	"github.com/volley-quic/volley/emit"
@@ -10,7 +8,6 @@ import (
 	"github.com/volley-quic/volley/internal/protect"
 	"github.com/volley-quic/volley/internal/recovery"
 	"github.com/volley-quic/volley/internal/udp"
-	"github.com/volley-quic/volley/internal/wire"
 	"github.com/volley-quic/volley/scheduler"
 )
 
@@ -80,18 +77,18 @@ type Sender struct {
 	size  int    // datagram size
 
 	credit, used int64 // connection flow control: the peer's MAX_DATA and the bytes sent
+	starved      bool  // a source waits for more of it
 
-	unsent  int       // bytes that all streams hold and have not packed
-	late    time.Time // bytes of less than a pass may wait for more until then
-	taken   bool      // the token
-	away    bool      // … and its holder is in a source, neither sealing nor sending
-	bulk    bool      // the last flight had a full pass: a writer that fills flights is at work
+	token   token
 	ready   bool      // keys are there and the connection is neither closing nor over
+	unsent  int       // bytes that all streams hold and have not packed
+	bulk    *Stream   // filled a whole pass of the latest flight: its writer will come with more
+	late    time.Time // what is due of streams waits for more of bulk's until then; zero: it does not
 	paused  time.Time // the pacer lets go again then; zero when it is not what holds back
+	latest  *Stream   // whose bytes left last
 	held    *Flight   // sealed, and refused by a full socket buffer
 	waiting bool      // a goroutine waits for that buffer to drain
 	askers  []*asker  // every SendFrom and ReadFrom under way
-	callers []*asker  // in-place askers whose turn it is, to be woken when the token is free
 
 	spare  []byte // a slot's bytes while they are moved
 	skipIn int    // packets until a number is skipped
@@ -143,7 +140,8 @@ func (x *Sender) StopEarly() {
 	if x.early == nil {
 		return
 	}
-	x.early, x.ready = nil, false
+	x.early = nil
+	x.Stop()
 	x.credit, x.used, x.unsent = 0, 0, 0
 }
 
@@ -153,10 +151,16 @@ type earlyKey struct {
 	src     []byte
 }
 
-// Stop ends sending. A flight that is on its way to the kernel still arrives there.
+// Stop ends sending. A flight that is on its way to the kernel still arrives there; one
+// that is being built, or waits for the socket, does not.
 func (x *Sender) Stop() {
 	x.ready = false
-	if x.held != nil && !x.taken {
+	if x.token.away != nil {
+		f := x.rob()
+		f.release()
+		x.release()
+	}
+	if x.held != nil && !x.token.taken {
 		x.held.release()
 		x.held = nil
 	}
@@ -188,7 +192,7 @@ func (x *Sender) SetCredit(limit int64) bool {
 // Credit is the peer's MAX_DATA, and whether bytes wait for more of it: then
 // DATA_BLOCKED is due (RFC 9000 §4.1).
 func (x *Sender) Credit() (limit int64, blocked bool) {
-	return x.credit, x.used >= x.credit && x.unsent > 0
+	return x.credit, x.used >= x.credit && (x.unsent > 0 || x.starved)
 }
 
 // Stats returns a copy of the counters.
@@ -200,256 +204,67 @@ func (x *Sender) Buffered(delta int) { x.unsent += delta }
 // Unsent is how many bytes all streams hold and have not packed.
 func (x *Sender) Unsent() int { return x.unsent }
 
-// Quiet reports that nothing is in flight or on its way: a small write may leave in
-// its caller's goroutine at once.
-func (x *Sender) Quiet() bool {
-	return x.ready && !x.taken && x.held == nil && x.rec.BytesInFlight() == 0
-}
-
-// Held reports that a flight waits for the socket. No loss timer runs meanwhile for
-// what the kernel never took.
+// Held reports that a flight waits for the socket: nothing else can leave before it.
 func (x *Sender) Held() bool { return x.held != nil }
 
 // Timer is when the sender wants to run again of its own accord, zero for never.
-func (x *Sender) Timer() time.Time {
-	t := x.paused
-	if !x.late.IsZero() && x.unsent > 0 && (t.IsZero() || x.late.Before(t)) {
-		t = x.late
-	}
-	return t
-}
-
-// Run takes the token, sends up to most flights while there is something to send,
-// and gives the token back. It reports whether more is due. If somebody else holds
-// the token that one does the work: Run returns false at once.
-//
-// Run is called WITHOUT the connection's mutex.
-func (x *Sender) Run(most int) (more bool) {
-	x.host.Lock()
-	more = x.run(most, nil)
-	x.host.Unlock()
-	return more
-}
-
-// run is Run with the mutex held on entry and exit, and let go in between. self is
-// the asker that calls, whose source may be called in place; nil otherwise.
-//
-// No wake-up is lost: whoever finds the token taken has changed the state under the
-// mutex before, and the holder looks at the state under the mutex before it lets go.
-func (x *Sender) run(most int, self *asker) (more bool) {
-	if x.taken || !x.ready {
-		return false
-	}
-	x.taken = true
-	if x.held != nil && !x.waiting {
-		f := x.held
-		x.held = nil
-		x.transmit(f)
-	}
-	for range most {
-		if !x.ready || x.held != nil {
-			break
+func (x *Sender) Timer() (first time.Time) {
+	for _, t := range [...]time.Time{x.paused, x.late, x.token.patience()} {
+		if !t.IsZero() && (first.IsZero() || t.Before(first)) {
+			first = t
 		}
-		f := x.build(time.Now(), self)
-		if f == nil {
-			x.release()
-			return false
-		}
-		x.host.Unlock()
-		f.seal()
-		x.host.Lock()
-		x.transmit(f)
 	}
-	x.release()
-	return x.ready && x.held == nil
+	return first
 }
 
-// release gives the token back.
-func (x *Sender) release() {
-	x.taken = false
-	x.wakeCallers()
-	if !x.ready {
-		x.host.Wake() // who closes the connection waits for the token
-	}
+// quiet reports that nothing is in flight or on its way: a small write may leave in
+// its caller's goroutine at once.
+func (x *Sender) quiet() bool {
+	return x.ready && x.free(nil) && x.held == nil && x.rec.BytesInFlight() == 0
 }
 
-// MayClose reports whether nobody is sealing or sending: then the keys may be used for
-// the CONNECTION_CLOSE. After [Sender.Stop] that stays so once it is.
-func (x *Sender) MayClose() bool { return !x.taken || x.away }
-
-// Push sends what a writer has added to a stream, in the writer's goroutine if the
-// connection is quiet or a flight is full. Otherwise small writes gather: Push reports
-// that the connection's goroutine should run, or sees to it that it will soon. It is
-// called WITHOUT the connection's mutex.
-func (x *Sender) Push() (wake bool) {
+// Push sends what a writer has added to st, in the writer's goroutine if the connection
+// is quiet or a flight is full. Otherwise small writes gather: Push reports that the
+// connection's goroutine should run, or sees to it that it will soon. It is called
+// WITHOUT the connection's mutex.
+func (x *Sender) Push(st *Stream) (wake bool) {
 	x.host.Lock()
 	defer x.host.Unlock()
-	switch {
-	case !x.ready:
+	if !x.ready {
 		return false
-	case x.unsent >= x.flightBytes() || x.Quiet():
+	}
+	wake = true
+	if x.unsent >= x.flightBytes() || x.quiet() {
 		wake = x.run(1, nil)
-		if x.unsent > 0 && x.unsent < x.passBytes() && x.bulk {
-			x.Later()
-			return false
-		}
-		return wake
-	case x.bulk && x.unsent < x.passBytes():
-		// The rest of what a bulk writer wrote: it comes back with more.
-		x.Later()
+	}
+	return wake && !x.mayWait(st)
+}
+
+// mayWait reports whether what is due of the streams waits for more of st: if that is the
+// rest, less than a pass, of what a bulk writer wrote. What ends or repairs a stream does
+// not wait, and neither does another stream's.
+func (x *Sender) mayWait(st *Stream) bool {
+	if st != x.bulk || x.unsent >= x.passBytes() || !st.onlyNewBytes() {
+		x.late = time.Time{}
 		return false
 	}
-	return true
+	return x.wait()
 }
 
-// transmit hands a sealed flight to the kernel. The mutex is held on entry and exit
-// and let go during the system call.
-func (x *Sender) transmit(f *Flight) {
-	resumed := f.sent > 0 || f.held
-	x.host.Unlock()
-	n, err := x.udp.Send(x.route, f.rest(), f.size, f.ecn)
-	x.host.Lock()
-
-	if resumed && n > 0 {
-		// The kernel took them only now: so says the sent time, or round-trip times
-		// would include the wait for the socket.
-		x.rec.Restamp(recovery.App, f.first+int64(f.sent), f.first+int64(f.sent+n-1), time.Now())
+// wait lets what is due of the streams wait for more, for half a millisecond at most. It
+// reports false if that is over.
+func (x *Sender) wait() bool {
+	if x.late.IsZero() {
+		x.late = time.Now().Add(lateAfter)
+		x.host.SetTimer(x.late)
+		return true
 	}
-	if resumed && err != udp.ErrBlocked {
-		x.rec.SetSendBlocked(false)
-	}
-	f.sent += n
-	x.stats.Flights++
-	x.stats.Datagrams += uint64(n)
-	switch err {
-	case nil:
-		f.release()
-	case udp.ErrBlocked:
-		x.hold(f)
-	case udp.ErrTooLarge:
-		// What the kernel refused for its size becomes unsent: its ranges are pending
-		// again and go out smaller. Nothing was lost, so congestion control is not told.
-		x.rec.OnUnsent(recovery.App, f.first+int64(f.sent), f.first+int64(f.n-1))
-		x.host.DatagramTooLarge(f.size)
-		f.release()
-	default:
-		// Anything else is treated as loss: the packets stay in flight and recovery
-		// sends their content again. A socket that is gone ends the connection.
-		x.host.SendFailed(err)
-		f.release()
-	}
+	return time.Now().Before(x.late)
 }
 
-// hold keeps a flight that a full socket buffer refused: the same ciphertext goes
-// out when there is room, as a packet number is sealed once only.
-func (x *Sender) hold(f *Flight) {
-	f.held = true
-	x.held = f
-	if x.waiting {
-		return
-	}
-	x.waiting = true
-	x.rec.SetSendBlocked(true)
-	go func() {
-		err := x.udp.WaitWritable(context.Background())
-		x.host.Lock()
-		x.waiting = false
-		if !x.ready && x.held != nil && !x.taken {
-			x.held.release()
-			x.held = nil
-		}
-		if err != nil {
-			x.host.SendFailed(err)
-		}
-		x.host.Unlock()
-		x.host.Wake()
-	}()
-}
+// passSlots is how many datagrams a full pass has, and passBytes about what it carries.
+func (x *Sender) passSlots() int { return min(fullPass, segments(x.size)) }
+func (x *Sender) passBytes() int { return x.passSlots() * (x.size - 48) }
 
-// Skipped packet numbers catch peers that acknowledge what they did not receive
-// (RFC 9000 §21.4): the first comes early, the others less often as more is sent.
-const (
-	firstSkip = 100
-	mostSkip  = 1 << 16
-)
-
-func (x *Sender) maybeSkip(n int) {
-	x.skipIn -= n
-	if x.skipIn > 0 {
-		return
-	}
-	x.rec.Skip(recovery.App)
-	next := x.rec.NextPN(recovery.App)
-	// Between one and two times the numbers so far, so that a guesser cannot tell.
-	x.skipIn = min(int(next)+rand.IntN(int(next)+1), mostSkip)
-}
-
-// flush is the packet half of the commit: numbers, headers, trains, congestion
-// window and pacer, once per flight and just before it is sealed.
-func (x *Sender) flush(f *Flight, now time.Time) {
-	// Header protection samples 16 bytes from 4 bytes after the start of the packet
-	// number, so that number and payload need 4 bytes together (RFC 9001 §5.4.2).
-	if short := f.n*f.size - f.size + f.hdr + 4 - f.pnLen - f.w; short > 0 {
-		f.pad(short)
-	}
-	f.total = f.w + overhead
-	f.first = x.rec.NextPN(recovery.App)
-	x.headers(f)
-	pn, left, flying := f.first, f.total, 0
-	// Until validation fails every flight is marked, and the peer's counts in ACKs
-	// tell whether the marks arrive (RFC 9000 §13.4.2).
-	if x.udp.CanECN() && x.rec.ECNCapable() {
-		f.ecn = udp.ECT0
-	}
-	for _, t := range f.trains {
-		t.First = pn
-		t.ECT0 = f.ecn == udp.ECT0
-		for i := range t.N {
-			size := min(left, f.size)
-			left -= size
-			t.Sizes[i] = uint16(size)
-			if t.InFlight&(1<<i) != 0 {
-				flying += size
-			}
-		}
-		pn += int64(t.N)
-	}
-	x.rec.OnSent(recovery.App, f.trains, now)
-	if x.early == nil {
-		x.keys.Sent(f.first, f.n)
-	}
-	if flying > 0 {
-		x.pacer.OnSent(now, flying)
-	}
-	x.stats.Bytes += uint64(f.total)
-	x.bulk = f.n >= fullPass
-	x.host.Flushed(now, f.eliciting())
-	x.maybeSkip(f.n)
-}
-
-// headers writes the headers of a flight's packets and takes the key that seals them.
-func (x *Sender) headers(f *Flight) {
-	if e := x.early; e != nil {
-		f.sealer = e.sealer
-		for i := range f.n {
-			start := i * f.size
-			n := min(f.size, f.total-start) - f.hdr + f.pnLen
-			wire.AppendLong(f.buf[start:start:start+f.hdr], wire.ZeroRTT, e.version, x.dst, e.src, nil, n, f.first+int64(i), f.pnLen)
-		}
-		return
-	}
-	var phase bool
-	f.sealer, phase = x.keys.SealKey()
-	for i := range f.n {
-		start := i * f.size
-		wire.AppendShort(f.buf[start:start:start+f.hdr], x.dst, f.first+int64(i), f.pnLen, phase)
-	}
-}
-
-// headerLen is how long they are.
-func (x *Sender) headerLen(pnLen int) int {
-	if x.early != nil {
-		return wire.LongHeaderLen(wire.ZeroRTT, len(x.dst), len(x.early.src), 0, pnLen)
-	}
-	return wire.ShortHeaderLen(len(x.dst), pnLen)
-}
+// flightBytes is about what a flight carries.
+func (x *Sender) flightBytes() int { return segments(x.size) * (x.size - 24) }

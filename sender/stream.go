@@ -1,6 +1,8 @@
 package sender
 
 import (
+	"math"
+
 	"github.com/volley-quic/volley/emit"
 	"github.com/volley-quic/volley/scheduler"
 	"github.com/volley-quic/volley/stream"
@@ -12,28 +14,32 @@ type Stream struct {
 	x      *Sender
 	send   *stream.Send
 	entry  *scheduler.Entry
-	tuning emit.Tuning // effective: Mode may be Auto, MaxDatagrams is 1..10
+	tuning emit.Tuning
+	slots  int // tuning's MaxDatagrams, within its limits
 	stats  emit.Stats
 	asker  *asker // while a SendFrom or ReadFrom runs
-	// sourced is where the bytes end that came from a source and are retained. Bytes
-	// of Write may lie before; who mixes both on one stream gets counters that do.
+	armed  bool   // Ready was called and no asker has seen it yet
+	// sourced is where the bytes end that came from a source and were kept for packing.
+	// Bytes of Write may lie before; who mixes both on one stream gets counters that do.
 	sourced int64
-	armed   bool // Ready was called and no asker has seen it yet
+	told    []*asker // those with an OnAcked that has more to be told, also after they ended
 }
 
 // NewStream returns the sending half of stream s.
 func (x *Sender) NewStream(s *stream.Send) *Stream {
-	st := &Stream{x: x, send: s, tuning: emit.Tuning{}.Effective()}
+	st := &Stream{x: x, send: s, slots: emit.MaxDatagrams}
 	st.entry = scheduler.NewEntry(s.ID(), st)
 	return st
 }
 
-// SetTuning changes how the stream is emitted, from the next pass on. An emission
-// that is under way keeps to Reread or to retained bytes as it began.
+// SetTuning changes how the stream is emitted, from the next pass on. An emission that
+// keeps its bytes goes on to keep them, unless the new mode cannot: then it needs its
+// source until what it emits from here on is acknowledged.
 func (st *Stream) SetTuning(t emit.Tuning) {
-	st.tuning = t.Effective()
+	st.tuning, st.slots = t, t.Effective().MaxDatagrams
 	if a := st.asker; a != nil {
 		a.choose()
+		a.turn = true
 		st.send.Wake()
 	}
 }
@@ -50,11 +56,51 @@ func (st *Stream) Ready() {
 	}
 }
 
-// pending reports whether the stream belongs into the ready set.
-func (st *Stream) pending() bool {
-	return st.send.HasPending() || st.inPlace() && st.asker.wants()
+// CreditRose makes the stream's source look at its credit again.
+func (st *Stream) CreditRose() {
+	if a := st.asker; a != nil {
+		a.turn = true
+		st.send.Wake()
+	}
 }
 
-// inPlace reports whether the stream's next bytes come from a source that fills
-// packets, or lends memory for them, while its asker holds the token.
-func (st *Stream) inPlace() bool { return st.asker != nil && st.asker.placesNow() }
+// pending reports whether the stream belongs into the ready set. A source that fills
+// packets in place does if its asker is not in line for the token already.
+func (st *Stream) pending() bool {
+	a := st.asker
+	return st.send.HasPending() || a != nil && a.inPlace() && !a.queued && a.wants()
+}
+
+// onlyNewBytes reports whether the stream has new bytes to send, and neither repairs nor
+// ends anything with them.
+func (st *Stream) onlyNewBytes() bool {
+	_, n, fin, lost, ok := st.send.Next(math.MaxInt32)
+	return ok && n > 0 && !fin && !lost
+}
+
+// packed counts the bytes of a source in a range that was packed for the first time.
+func (st *Stream) packed(start, end int64, slots int) {
+	if start < st.sourced {
+		st.stats.Datagrams += uint64(slots)
+		st.stats.Bytes += uint64(min(end, st.sourced) - start)
+	}
+}
+
+// Ready marks a stream as having something to send.
+func (x *Sender) Ready(st *Stream) { x.sched.Ready(st.entry) }
+
+// Remove takes a stream out of the schedule for good.
+func (x *Sender) Remove(st *Stream) {
+	x.sched.Idle(st.entry)
+	for _, p := range []**Stream{&x.latest, &x.bulk} {
+		if *p == st {
+			*p = nil
+		}
+	}
+}
+
+// SetPriority sets a stream's urgency, 0 to 7 with the lowest first, and whether it
+// shares its turn with streams of the same urgency (RFC 9218 §4).
+func (x *Sender) SetPriority(st *Stream, urgency int8, incremental bool) {
+	x.sched.SetPriority(st.entry, urgency, incremental)
+}
