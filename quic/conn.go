@@ -62,6 +62,7 @@ type Conn struct {
 	retried    bool   // a Retry was followed
 	negotiated bool   // this is the second try, after Version Negotiation
 	hasty      int    // rounds in a row after which something was due and nothing sent
+	rounds     int    // of run: tests look whether it spins
 	hastySent  uint64 // what had been sent by then
 	gotFirst   bool   // an authentic packet arrived: no Retry or Version Negotiation any more
 	oneRTT     *protect.OneRTT
@@ -235,6 +236,7 @@ func (c *Conn) run() {
 		c.fail(err)
 	}
 	for {
+		c.rounds++
 		c.receive()
 		if c.written.Swap(false) {
 			// Whoever was woken by the same packets as the writer writes soon, too: once
@@ -372,7 +374,7 @@ func (c *Conn) tick(now time.Time) (over bool) {
 	if t := c.rec.Timer(); !t.IsZero() && !now.Before(t) {
 		if probe, sp := c.rec.OnTimer(now); probe {
 			if sp != recovery.App {
-				c.spaces[sp].send.again()
+				c.spaces[recovery.Initial].send.probed, c.spaces[recovery.Handshake].send.probed = 0, 0
 			} else {
 				c.mtu.timedOut(now)
 			}

@@ -16,6 +16,8 @@ type cryptoSend struct {
 	acked spans
 	lost  spans
 	ready func() // something is to be sent; mutex held
+	// probed is where the next probe goes on.
+	probed int64
 }
 
 func (s *cryptoSend) write(p []byte) { s.data = append(s.data, p...) }
@@ -55,12 +57,35 @@ func (s *cryptoSend) OnLost(off int64, n int, _ bool) {
 	}
 }
 
-// again makes everything due that is not acknowledged: a probe carries handshake
-// bytes rather than a PING (RFC 9002 §6.2.4).
+// again makes everything due that is not acknowledged.
 func (s *cryptoSend) again() {
 	if s.sent > 0 {
 		s.OnLost(0, int(s.sent), false)
 	}
+}
+
+// probe is the next run of bytes for a probe that has nothing else to carry: they are
+// in flight, but what an earlier packet brought a probe need not bring (RFC 9002 §6.2.4).
+// After a probe timeout it begins with the first.
+func (s *cryptoSend) probe() (off int64, p []byte) {
+	for range 2 {
+		lo, hi := s.probed, s.sent
+		for _, a := range s.acked {
+			if a.hi < lo {
+				continue
+			}
+			if a.lo > lo {
+				hi = a.lo
+				break
+			}
+			lo = a.hi + 1
+		}
+		if lo < hi {
+			return lo, s.data[lo:hi]
+		}
+		s.probed = 0
+	}
+	return 0, nil
 }
 
 // cryptoRecv puts one space's CRYPTO frames back in order.

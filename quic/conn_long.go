@@ -175,18 +175,31 @@ func (c *Conn) appendLong(d *longDatagram, sp recovery.Space, size int, now time
 			s.acks.sent()
 		}
 	}
+	crypto := func(off int64, b []byte) (n int) {
+		n = min(len(b), room()-wire.CryptoHeaderLen(off, len(b)))
+		if n > 0 {
+			d.buf = wire.Crypto{Off: off, Data: b[:n]}.Append(d.buf)
+			t.Extra = append(t.Extra, recovery.Extra{Data: &s.send, Off: off, Len: n})
+			t.Eliciting, t.InFlight = 1, 1
+		}
+		return n
+	}
 	for s.send.pending() {
 		off, b := s.send.next()
-		n := min(len(b), room()-wire.CryptoHeaderLen(off, len(b)))
+		n := crypto(off, b)
 		if n <= 0 {
 			break
 		}
-		d.buf = wire.Crypto{Off: off, Data: b[:n]}.Append(d.buf)
 		s.send.packed(off, n)
-		t.Extra = append(t.Extra, recovery.Extra{Data: &s.send, Off: off, Len: n})
-		t.Eliciting, t.InFlight = 1, 1
 	}
-	if c.rec.Probes(sp) > 0 && t.Eliciting == 0 {
+	probe := c.rec.Probes(sp) > 0 && t.Eliciting == 0
+	if probe {
+		off, b := s.send.probe()
+		if n := crypto(off, b); n > 0 {
+			s.send.probed = off + int64(n)
+		}
+	}
+	if probe && t.Eliciting == 0 {
 		d.buf = wire.Ping{}.Append(d.buf)
 		t.Eliciting, t.InFlight = 1, 1
 	}

@@ -111,24 +111,34 @@ func (c *Conn) message(p *packet) {
 
 // datagram takes in the packets of one datagram (RFC 9000 §12.2).
 func (c *Conn) datagram(p *packet, b []byte) {
+	size := len(b)
+	var dst []byte // what the first packet is addressed to
 	for len(b) > 0 {
 		if !wire.IsLong(b[0]) {
-			c.shortPacket(p, b)
-			return // a short header packet runs to the end of the datagram
+			// A short header packet runs to the end of the datagram. Nearly always it
+			// is the first, which the transport has looked at.
+			if id := b[1:min(1+c.transport.connIDLen, len(b))]; dst == nil || string(id) == string(dst) {
+				c.shortPacket(p, b)
+			}
+			return
 		}
 		h, err := wire.ParseLong(b)
 		if err != nil {
 			return
 		}
-		// Packets of one datagram are for one connection (RFC 9000 §12.2).
-		if h.Type != wire.VersionNegotiation && !c.isOurID(h.Dst) {
+		// All go to one connection ID.
+		if h.Type != wire.VersionNegotiation && !c.isOurID(h.Dst) || dst != nil && string(h.Dst) != string(dst) {
 			return
 		}
+		dst = h.Dst
 		n := min(h.Len, len(b))
 		if h.Type == wire.VersionNegotiation || h.Type == wire.Retry {
 			n = len(b)
 		}
-		c.longPacket(p, h, b[:n:n])
+		// RFC 9000 §14.1: a server discards an Initial in a datagram that is too small.
+		if h.Type != wire.Initial || c.isClient || size >= minPacketSize {
+			c.longPacket(p, h, b[:n:n])
+		}
 		b = b[n:]
 	}
 }

@@ -87,10 +87,18 @@ func (c *Conn) driveTLS() {
 		level := c.tls.ReadLevel()
 		c.mu.Lock()
 		var p []byte
+		var left bool
 		if c.phase == phaseOpen {
 			p = c.spaces[spaceOfLevel(level)].recv.pop()
+			for sp := range spaceOfLevel(level) {
+				left = left || len(c.spaces[sp].recv.got) > 0
+			}
 		}
 		c.mu.Unlock()
+		if left {
+			c.fail(violation(wire.FrameCrypto, "handshake data at an encryption level that is done with")) // RFC 9001 §4.1.3
+			return
+		}
 		if p == nil {
 			return
 		}

@@ -216,6 +216,19 @@ func (p *actor) ackAll() {
 	}
 }
 
+// ackUntil acknowledges everything, every millisecond, until done says that it is
+// enough.
+func (p *actor) ackUntil(done func() bool) {
+	p.Helper()
+	for n := 0; !done(); n++ {
+		if n == 10000 {
+			p.Fatal("it does not come to an end")
+		}
+		p.advance(time.Millisecond)
+		p.ackAll()
+	}
+}
+
 // ack acknowledges single packets of the 1-RTT space.
 func ack(pns ...int64) wire.Ack {
 	var s spans
