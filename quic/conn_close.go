@@ -120,17 +120,22 @@ func (c *Conn) destroy(err error) {
 
 // onClose takes in CONNECTION_CLOSE: the connection drains (RFC 9000 §10.2.2).
 func (c *Conn) onClose(f wire.ConnectionClose, now time.Time) {
-	if c.phase != phaseOpen {
-		return
-	}
 	var err error
 	if f.App {
 		err = &ApplicationError{Remote: true, ErrorCode: ApplicationErrorCode(f.Code), ErrorMessage: string(f.Reason)}
 	} else {
 		err = &TransportError{Remote: true, FrameType: f.FrameType, ErrorCode: TransportErrorCode(f.Code), ErrorMessage: string(f.Reason)}
 	}
+	c.drain(err, now)
+}
+
+// drain begins the draining phase. The mutex is held.
+func (c *Conn) drain(err error, now time.Time) {
+	if c.phase != phaseOpen {
+		return
+	}
 	c.phase = phaseDraining
-	c.closing.end = now.Add(3 * c.rec.PTO(recovery.App))
+	c.closing.end = now.Add(3 * c.rec.PTO(recovery.App)) // RFC 9000 §10.2
 	c.over(err)
 	c.markCloseSent()
 }

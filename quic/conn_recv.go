@@ -158,6 +158,7 @@ func (c *Conn) shortPacket(p *packet, b []byte) {
 	}
 	pnOff := 1 + c.transport.connIDLen
 	if len(b) < pnOff+4+16 {
+		c.openFailed(protect.ErrDecrypt, b) // a stateless reset may be that short
 		return
 	}
 	pn, payload, err := c.oneRTT.Open(b, pnOff, c.largest1RTT())
@@ -398,10 +399,11 @@ func (c *Conn) discard(sp recovery.Space, now time.Time) {
 	c.rec.Discard(sp, now)
 }
 
-// statelessReset ends the connection as the peer does not know it any more.
+// statelessReset ends the connection as the peer does not know it any more. It drains,
+// so that what is still on its way is not answered (RFC 9000 §10.3.1).
 func (c *Conn) statelessReset() {
 	c.mu.Lock()
-	c.abandon(&StatelessResetError{})
+	c.drain(&StatelessResetError{}, time.Now())
 	c.mu.Unlock()
 	c.wakeUp()
 }

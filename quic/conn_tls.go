@@ -245,6 +245,10 @@ func (c *Conn) onParams(b []byte) error {
 		if p.StatelessResetToken != nil {
 			c.ids.setResetToken(0, *p.StatelessResetToken, c)
 		}
+		if a := p.PreferredAddress; a != nil {
+			// Nobody goes there yet, but its ID counts (RFC 9000 §5.1.1).
+			c.ids.remote = append(c.ids.remote, remoteID{1, ConnectionIDFromBytes(a.ConnID), &a.ResetToken})
+		}
 	}
 	if err := c.checkEarlyParams(p); err != nil {
 		return err
