@@ -49,7 +49,6 @@ type Conn struct {
 	// The way in: filled by the transport's read loop.
 	inboxMu  sync.Mutex
 	inbox    []packet
-	inboxLen int  // messages
 	inboxEnd bool // nobody looks at it any more
 
 	// The connection's goroutine only.
@@ -446,7 +445,9 @@ const flightsPerRound = 2
 
 // finish is the end of the connection's goroutine.
 func (c *Conn) finish() {
-	c.tls.Close()
+	if c.tls != nil {
+		c.tls.Close()
+	}
 	c.timer.Stop()
 	c.mu.Lock()
 	c.phase = phaseOver

@@ -2,6 +2,7 @@ package quic
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/volley-quic/volley/internal/recovery"
@@ -39,10 +40,10 @@ const maxPathAnswers = 8
 // that moment, so that a loss that makes it due again never resends an old value
 // (RFC 9000 §13.3).
 type controlQueue struct {
-	queue  []recovery.Frame // Kind and ID
-	queued map[recovery.Frame]struct{}
-	paths  [][8]byte // challenges to answer
-	crypto bool      // the 1-RTT CRYPTO stream has something
+	queue  []recovery.Frame            // Kind and ID
+	queued map[recovery.Frame]struct{} // its contents; nil while it is short
+	paths  [][8]byte                   // challenges to answer
+	crypto bool                        // the 1-RTT CRYPTO stream has something
 }
 
 func (q *controlQueue) any() bool {
@@ -52,14 +53,42 @@ func (q *controlQueue) any() bool {
 // add makes a frame due, once.
 func (q *controlQueue) add(kind uint8, id int64) {
 	f := recovery.Frame{Kind: kind, ID: id}
-	if _, ok := q.queued[f]; ok {
+	if q.has(f) {
 		return
 	}
-	if q.queued == nil {
-		q.queued = make(map[recovery.Frame]struct{})
-	}
-	q.queued[f] = struct{}{}
 	q.queue = append(q.queue, f)
+	switch {
+	case q.queued != nil:
+		q.queued[f] = struct{}{}
+	case len(q.queue) > shortQueue:
+		q.queued = make(map[recovery.Frame]struct{}, 2*len(q.queue))
+		for _, f := range q.queue {
+			q.queued[f] = struct{}{}
+		}
+	}
+}
+
+// shortQueue is how long a queue may be to be searched from end to end: nearly always,
+// a few frames are due.
+const shortQueue = 16
+
+func (q *controlQueue) has(f recovery.Frame) bool {
+	if q.queued != nil {
+		_, ok := q.queued[f]
+		return ok
+	}
+	return slices.Contains(q.queue, f)
+}
+
+// drop removes the first n frames.
+func (q *controlQueue) drop(n int) {
+	for _, f := range q.queue[:n] {
+		delete(q.queued, f)
+	}
+	q.queue = append(q.queue[:0], q.queue[n:]...)
+	if len(q.queue) == 0 {
+		q.queued = nil
+	}
 }
 
 // answerPath makes a PATH_RESPONSE due.
@@ -113,9 +142,8 @@ func (m *monitor) AppendControl(f *sender.Flight, now time.Time, ackOnly bool) {
 		if !c.appendFrame(f, q[i]) {
 			break
 		}
-		delete(c.control.queued, q[i])
 	}
-	c.control.queue = append(q[:0], q[i:]...)
+	c.control.drop(i)
 	c.appendDatagrams(f)
 }
 

@@ -84,6 +84,12 @@ func (c *Conn) startTLS() error {
 // callbacks of the application: no lock is held.
 func (c *Conn) driveTLS() {
 	for {
+		if c.tls == nil {
+			// TLS had nothing to hear any more (RFC 9001 §6: a KeyUpdate message is as
+			// unexpected as any other).
+			c.fail(&wire.Error{Code: wire.CryptoError(10), FrameType: wire.FrameCrypto, Reason: "handshake message after the handshake"})
+			return
+		}
 		level := c.tls.ReadLevel()
 		c.mu.Lock()
 		var p []byte
@@ -109,6 +115,13 @@ func (c *Conn) driveTLS() {
 		}
 		if err == nil && !c.isClient && c.complete && !complete {
 			err = c.sendTicket()
+			if len(c.spaces[recovery.App].recv.got) == 0 {
+				// A client that keeps to the rules sends TLS nothing more, and what
+				// crypto/tls keeps is a good part of an idle connection.
+				c.tls.Close()
+				c.tls = nil
+				return
+			}
 		}
 		if err != nil {
 			// Alerts that TLS wrote go along with the close, not before it.

@@ -260,6 +260,7 @@ func (r *Recovery) Discard(sp Space, now time.Time) {
 	}
 	s.discarded = true
 	r.forget(s, false)
+	s.ring.buf = nil // nothing is sent in this space any more
 	s.past.lost = time.Time{}
 	// §6.2.2: it is progress, so timers and backoff start afresh.
 	r.resetPTO(now)

@@ -22,7 +22,7 @@ type slot struct {
 	skip  int64     // settled: every place above skip and up to this one is settled
 }
 
-const minRing = 16
+const minRing = 4 // what an idle connection keeps
 
 // ringKept is how many slots an empty ring keeps: more is a burst's memory.
 const ringKept = 1024
