@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -23,14 +24,22 @@ type testHost struct {
 	consumed            int64
 	updates, recvDone   int
 	afters              []func()
+	inGap               func() // runs once, at the next Unlock, without the monitor
 }
 
 func newHost(t testing.TB) *testHost {
 	return &testHost{t: t, ctx: context.Background(), high: 1 << 40}
 }
 
-func (h *testHost) Lock()   { h.mu.Lock() }
-func (h *testHost) Unlock() { h.mu.Unlock() }
+func (h *testHost) Lock() { h.mu.Lock() }
+func (h *testHost) Unlock() {
+	f := h.inGap
+	h.inGap = nil
+	h.mu.Unlock()
+	if f != nil {
+		f()
+	}
+}
 
 func (h *testHost) held() {
 	if h.mu.TryLock() {
@@ -79,29 +88,38 @@ func (h *testHost) do(f func()) {
 	f()
 }
 
+var poison = bytes.Repeat([]byte{0xdb}, 256<<10)
+
 // watchBlocks fails the test if a block is given back twice or not at all,
-// and overwrites what is given back, so that use after that shows.
+// or is written to after that; and overwrites what is given back, so that
+// reading it shows.
 func watchBlocks(t testing.TB) {
 	var mu sync.Mutex
 	out := make(map[*Block]bool)
 	audit = func(b *Block, taken bool) {
 		mu.Lock()
 		defer mu.Unlock()
-		if taken == out[b] {
+		was, known := out[b]
+		if taken == was {
 			t.Errorf("block %p: taken %v twice", b, taken)
 		}
 		out[b] = taken
-		if !taken && !b.owned {
-			for i := range b.buf {
-				b.buf[i] = 0xdb
-			}
+		switch {
+		case b.owned:
+		case !taken:
+			copy(b.buf, poison)
+		case known && len(b.buf) <= len(poison) && !bytes.Equal(b.buf, poison[:len(b.buf)]):
+			t.Errorf("a block of %d bytes was written to after it was given back", len(b.buf))
 		}
 	}
 	t.Cleanup(func() {
 		audit = nil
-		for b, is := range out {
-			if is {
+		for b, taken := range out {
+			switch {
+			case taken:
 				t.Errorf("block of %d bytes at %d was never given back", len(b.buf), b.off)
+			case !b.owned && len(b.buf) <= len(poison) && !bytes.Equal(b.buf, poison[:len(b.buf)]):
+				t.Errorf("a block of %d bytes was written to after it was given back", len(b.buf))
 			}
 		}
 	})

@@ -505,3 +505,50 @@ func TestPageGrowsUnderAReader(t *testing.T) {
 		t.Fatal("the old block is kept")
 	}
 }
+
+// What may happen while a reader copies without the monitor.
+func TestWhileAReaderCopies(t *testing.T) {
+	watchBlocks(t)
+	useTestErrors(t)
+	gone := errors.New("gone")
+	for name, c := range map[string]struct {
+		happen func(h *testHost, r *Recv)
+		want   error
+	}{
+		"more data": {func(h *testHost, r *Recv) { h.push(r, 500, 9000, false) }, nil},
+		"Cancel":    {func(h *testHost, r *Recv) { r.Cancel(3) }, testReset{3, false}},
+		"reset":     {func(h *testHost, r *Recv) { h.do(func() { r.Reset(4, 9600) }) }, testReset{4, true}},
+		"closed":    {func(h *testHost, r *Recv) { h.do(func() { r.ConnClosed(gone) }) }, gone},
+		"cancelled, data": {func(h *testHost, r *Recv) {
+			r.Cancel(3)
+			h.push(r, 500, 9000, true)
+		}, testReset{3, false}},
+	} {
+		for _, peek := range []bool{false, true} {
+			h := newHost(t)
+			r := NewRecv(0, h, 1<<20, 1<<20)
+			h.push(r, 0, 500, false)
+			h.push(r, 9000, 10, false)
+			read := r.Read
+			if peek {
+				read = r.Peek
+			}
+			h.inGap = func() { c.happen(h, r) }
+			p := make([]byte, 500)
+			n, err := read(p)
+			if err != c.want || err == nil && n != 500 || err != nil && n != 0 {
+				t.Errorf("%s: %d, %v, want %v", name, n, err, c.want)
+			}
+			if err == nil {
+				checkPattern(t, p, 0)
+			}
+			h.do(func() { r.ConnClosed(gone) })
+			if h.consumed != r.high {
+				t.Errorf("%s: gave back %d of %d bytes", name, h.consumed, r.high)
+			}
+			if r.pages != nil {
+				t.Errorf("%s: pages are left", name)
+			}
+		}
+	}
+}

@@ -203,6 +203,12 @@ func TestLostSlotsAreReadAgain(t *testing.T) {
 		if s.PackedSource(0, []uint16{900}, []uint64{1}, false) != -1 {
 			t.Error("half a slot was packed again")
 		}
+		if s.PackedSource(500, []uint16{500}, []uint64{1}, false) != -1 {
+			t.Error("the other half was packed again")
+		}
+		if s.PackedSource(0, []uint16{1000, 300}, []uint64{1, 2}, false) != -1 {
+			t.Error("more than a slot was packed again")
+		}
 		if s.PackedSource(0, []uint16{900, 100}, []uint64{20, 21}, false) != 0 {
 			t.Error("a slot cut anew was refused")
 		}

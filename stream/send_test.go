@@ -615,10 +615,18 @@ func TestCloseLetsAWriteFinish(t *testing.T) {
 		done := false
 		go func() { n, err = s.Write(pattern(0, 300_000)); done = true }()
 		synctest.Wait()
+		second := false
+		go func() {
+			if _, err := s.Write([]byte{1}); err != errs.Closed {
+				t.Error("the write behind it:", err)
+			}
+			second = true
+		}()
+		synctest.Wait()
 		s.Close()
 		synctest.Wait()
-		if done {
-			t.Fatal("Close ended a write")
+		if done || !second {
+			t.Fatal("Close ended a write, or did not end the one behind it")
 		}
 		if _, err := s.Write([]byte{1}); err != errs.Closed {
 			t.Fatalf("a new write: %v", err)
@@ -876,5 +884,55 @@ func TestTryWriteAllNeverWaits(t *testing.T) {
 	s.Close()
 	if err := s.TryWriteAll([]byte{1}); err != errs.Closed {
 		t.Error(err)
+	}
+}
+
+// What may happen while a writer copies without the monitor, behind bytes
+// that are in flight in the same block.
+func TestWhileAWriterCopies(t *testing.T) {
+	watchBlocks(t)
+	useTestErrors(t)
+	gone := errors.New("gone")
+	for name, c := range map[string]struct {
+		happen func(h *testHost, s *Send)
+		want   error
+	}{
+		"acked":          {func(h *testHost, s *Send) { h.ack(s, packet{0, 100, false}) }, nil},
+		"Cancel":         {func(h *testHost, s *Send) { s.Cancel(3) }, testReset{3, false}},
+		"STOP_SENDING":   {func(h *testHost, s *Send) { h.do(func() { s.StopSending(4) }) }, testReset{4, true}},
+		"closed":         {func(h *testHost, s *Send) { h.do(func() { s.ConnClosed(gone) }) }, gone},
+		"acked, Cancel":  {func(h *testHost, s *Send) { h.ack(s, packet{0, 100, false}); s.Cancel(3) }, testReset{3, false}},
+		"deadline":       {func(h *testHost, s *Send) { s.SetDeadline(time.Now().Add(-1)) }, os.ErrDeadlineExceeded},
+		"acked, expired": {func(h *testHost, s *Send) { h.ack(s, packet{0, 100, false}); s.SetDeadline(time.Now().Add(-1)) }, os.ErrDeadlineExceeded},
+		"Close":          {func(h *testHost, s *Send) { s.Close() }, nil},
+	} {
+		for _, n := range []int{50, 5000} { // in the block's rest, or beyond
+			h := newHost(t)
+			s := NewSend(0, h, plenty)
+			s.Write(pattern(0, 100))
+			ps := h.pack(s, 1000, 9, nil)
+			h.inGap = func() { c.happen(h, s) }
+			k, err := s.Write(pattern(100, n))
+			if err != c.want || err == nil && k != n || err != nil && k != 0 {
+				t.Errorf("%s: %d, %v, want %v", name, k, err, c.want)
+			}
+			s.SetDeadline(time.Time{})
+			if err == nil {
+				var wire []byte
+				ps := append(ps, h.pack(s, 1000, 9, &wire)...)
+				checkPattern(t, wire[100:], 100)
+				h.ack(s, ps...)
+				if s.Close(); h.pending(s) == s.finSent {
+					t.Errorf("%s: no FIN", name)
+				}
+			}
+			h.ack(s, ps...)
+			h.do(func() {
+				if s.q.n != 0 || h.buffered != 0 {
+					t.Errorf("%s: %d blocks are left, %d bytes unsent", name, s.q.n, h.buffered)
+				}
+				s.ConnClosed(gone)
+			})
+		}
 	}
 }

@@ -153,7 +153,7 @@ func TestBytesArriveWhileEverybodyRuns(t *testing.T) {
 	watchBlocks(t)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	for round := range uint64(20) {
+	for round := range uint64(10) {
 		p := newPipe(t, seed+round)
 		if round%3 == 0 {
 			p.s.SetWriteBuffer(0, 0)
@@ -242,7 +242,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	useTestErrors(t)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	for round := range uint64(60) {
+	for round := range uint64(30) {
 		p := newPipe(t, seed+round)
 		stop := make(chan struct{})
 		var server, wg sync.WaitGroup
