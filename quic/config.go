@@ -119,8 +119,9 @@ type Config struct {
 	// off anyway where the don't-fragment bit cannot be set.
 	DisablePathMTUDiscovery bool
 
-	// Allow0RTT lets a server accept 0-RTT data. Volley does not offer 0-RTT yet:
-	// it has no effect so far.
+	// Allow0RTT lets a server accept 0-RTT data, and give out tickets for it. Such data
+	// may be a replay (RFC 9001 §9.2). A client attempts 0-RTT with DialEarly, given a
+	// tls.Config with a ClientSessionCache.
 	Allow0RTT bool
 
 	// EnableDatagrams offers unreliable datagrams to the peer (RFC 9221).

@@ -43,9 +43,8 @@ const (
 )
 
 // Err0RTTRejected is returned by calls on a connection and its streams whose
-// 0-RTT the server rejected.
-//
-// Volley does not attempt 0-RTT yet, so nothing returns it yet.
+// 0-RTT the server rejected: nothing that was sent has been looked at.
+// [Conn.NextConnection] makes the connection usable again.
 var Err0RTTRejected = errors.New("0-RTT rejected")
 
 // ErrStreamClosed is returned by writes that follow SendStream.Close, and is the

@@ -32,8 +32,7 @@ func (l *Listener) Addr() net.Addr { return l.s.t.Conn.LocalAddr() }
 // who reads it: a client certificate, for one, has not been checked. Conn's
 // HandshakeComplete tells when it is.
 //
-// With 0-RTT, which Volley does not offer yet, such a connection also receives
-// data, which may be a replay.
+// With Config.Allow0RTT such a connection also receives data, which may be a replay.
 type EarlyListener struct{ s *server }
 
 // Accept is [Listener.Accept].

@@ -184,8 +184,10 @@ func (t *Transport) Dial(ctx context.Context, addr net.Addr, tlsConf *tls.Config
 	return t.dial(ctx, addr, "", tlsConf, conf, false)
 }
 
-// DialEarly is Dial, but returns as soon as data can be sent: with 0-RTT, before
-// the handshake is complete. Volley does not attempt 0-RTT yet, so far it is Dial.
+// DialEarly is Dial, but returns as soon as data can be sent. With a session ticket of
+// the server's in tlsConf.ClientSessionCache that allows 0-RTT, that is at once: what is
+// sent before the handshake is complete may be replayed by an attacker, and the server may
+// reject it (see [Err0RTTRejected] and [Conn.NextConnection]).
 func (t *Transport) DialEarly(ctx context.Context, addr net.Addr, tlsConf *tls.Config, conf *Config) (*Conn, error) {
 	return t.dial(ctx, addr, "", tlsConf, conf, true)
 }
