@@ -38,6 +38,7 @@ type Recv struct {
 	id   int64
 	gate gate
 
+	held  heldRuns
 	pages []page // a ring whose length is a power of two
 	head  int
 	first int64 // number of the page at head
@@ -83,6 +84,13 @@ func (r *Recv) ID() int64 { return r.id }
 // that nobody reads any more have been given to RecvConsumed already. The
 // error is a *wire.Error that must close the connection. Monitor held.
 func (r *Recv) Push(off int64, data []byte, fin bool) (newBytes int64, err error) {
+	return r.PushHeld(off, data, fin, nil)
+}
+
+// PushHeld is Push for data that lies in mem, which it may hold instead of copying: long
+// frames that come in order stay where they are until they are read. A nil mem makes it
+// Push. Monitor held.
+func (r *Recv) PushHeld(off int64, data []byte, fin bool, mem Memory) (newBytes int64, err error) {
 	end := off + int64(len(data))
 	switch {
 	case r.final >= 0 && (end > r.final || fin && end != r.final):
@@ -115,7 +123,12 @@ func (r *Recv) Push(off int64, data []byte, fin bool) (newBytes int64, err error
 	}
 	if len(data) > 0 {
 		inOrder := off == r.ready && r.high == end
-		r.store(off, data)
+		if inOrder && mem != nil && len(data) >= heldMin {
+			mem.Hold()
+			r.held.push(run{off, data, mem})
+		} else {
+			r.store(off, data)
+		}
 		if inOrder {
 			r.ready = end
 		} else if off == r.ready {
@@ -205,6 +218,8 @@ func (r *Recv) discard() {
 	if r.copying > 0 {
 		return // the reader comes back here
 	}
+	r.held.release(r.high)
+	r.held = heldRuns{}
 	for i := range r.pages {
 		r.drop(&r.pages[i])
 	}
@@ -337,7 +352,8 @@ func (r *Recv) advance() {
 func (r *Recv) consume(n int64) {
 	r.read += n
 	// A page that is read, or whose last byte so far is, has done its work.
-	for ; r.first < r.read>>pageShift; r.first++ {
+	r.held.release(r.read)
+	for ; r.pages != nil && r.first < r.read>>pageShift; r.first++ {
 		r.drop(&r.pages[r.head])
 		r.head = (r.head + 1) & (len(r.pages) - 1)
 	}

@@ -23,6 +23,7 @@ type recvModel struct {
 	ended    error // reset or cancelled
 	charged  int64 // what the connection was charged
 	finished bool  // told how it ended
+	held     int   // frames whose memory is held
 }
 
 func newRecvModel(t testing.TB, c chooser) *recvModel {
@@ -36,6 +37,26 @@ func (m *recvModel) run() {
 		m.check()
 	}
 	m.h.do(func() { m.r.ConnClosed(io.ErrClosedPipe) })
+	if m.held != 0 {
+		m.t.Fatalf("%d frames are held by a stream that is over", m.held)
+	}
+}
+
+// frameMemory is memory that nobody may look at once it is let go.
+type frameMemory struct {
+	m     *recvModel
+	p     []byte
+	holds int
+}
+
+func (f *frameMemory) Hold() { f.holds++; f.m.held++ }
+func (f *frameMemory) Release() {
+	f.holds--
+	f.m.held--
+	if f.holds < 0 {
+		f.m.t.Fatal("memory was let go twice")
+	}
+	clear(f.p)
 }
 
 func (m *recvModel) ready() int64 {
@@ -107,8 +128,17 @@ func (m *recvModel) push(off int64, n int, fin bool) {
 	}
 	m.h.do(func() {
 		p := pattern(off, n)
-		fresh, err := m.r.Push(off, p, fin)
-		clear(p) // it was copied
+		mem := &frameMemory{m: m, p: p}
+		var fresh int64
+		var err error
+		if m.choose(2) == 0 {
+			fresh, err = m.r.Push(off, p, fin)
+		} else {
+			fresh, err = m.r.PushHeld(off, p, fin, mem)
+		}
+		if mem.holds == 0 {
+			clear(p) // it was copied
+		}
 		if m.code(err) != want {
 			m.t.Fatalf("Push(%d, %d, %v): %v, want %v", off, n, fin, err, want)
 		}
@@ -277,6 +307,9 @@ func (m *recvModel) check() {
 		span := int((m.high-m.read)>>pageShift) + 2
 		if m.ended != nil || m.high == m.read {
 			span = 0
+		}
+		if m.ended != nil && m.held > 0 || m.held > 0 && m.high == m.read {
+			m.t.Fatalf("%d frames are held that nobody can read", m.held)
 		}
 		if blocks > span {
 			m.t.Fatalf("%d blocks for [%d, %d)", blocks, m.read, m.high)

@@ -185,25 +185,21 @@ func (r *Recv) wait(want int64) error {
 	}
 }
 
-// copyOut copies bytes that are ready, from off on, into p: as many as fit,
-// at most the rest of 16 pages. The monitor is released meanwhile; false
-// says that the bytes were discarded.
+// copyOut copies bytes that are ready, from off on, into p: as many as fit, at most
+// those of maxParts runs or pages. The monitor is released meanwhile; false says that
+// the bytes were discarded.
 func (r *Recv) copyOut(p []byte, off int64) (int, bool) {
-	n := int(min(int64(len(p)), r.ready-off, 16*pageSize-off&(pageSize-1)))
-	var blocks [16]*Block
-	k := 0
-	for at := off &^ (pageSize - 1); at < off+int64(n); at += pageSize {
-		blocks[k] = r.at(at >> pageShift).b
-		k++
+	var parts [maxParts][]byte
+	k, n := r.held.parts(parts[:], off, len(p))
+	if k == 0 {
+		k, n = r.pageParts(parts[:], off, len(p))
 	}
 	r.copying = off + int64(n)
 	r.h.Unlock()
 
-	dst, lo := p[:n], int(off&(pageSize-1))
-	for _, b := range blocks[:k] {
-		hi := min(lo+len(dst), pageSize)
-		dst = dst[copy(dst, b.buf[lo:hi]):]
-		lo = 0
+	dst := p
+	for _, b := range parts[:k] {
+		dst = dst[copy(dst, b):]
 	}
 
 	r.h.Lock()
@@ -217,4 +213,21 @@ func (r *Recv) copyOut(p []byte, off int64) (int, bool) {
 		return 0, false
 	}
 	return n, true
+}
+
+const maxParts = 32
+
+// pageParts fills parts with up to most bytes of the pages from off on, and returns how
+// many parts and bytes that is.
+func (r *Recv) pageParts(parts [][]byte, off int64, most int) (k, n int) {
+	end := r.held.next(off, min(r.ready, off+int64(most)))
+	for off < end && k < len(parts) {
+		lo := int(off & (pageSize - 1))
+		hi := int(min(int64(pageSize), int64(lo)+end-off))
+		parts[k] = r.at(off >> pageShift).b.buf[lo:hi]
+		k++
+		n += hi - lo
+		off += int64(hi - lo)
+	}
+	return k, n
 }
