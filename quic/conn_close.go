@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"time"
+	"unicode/utf8"
 
 	"github.com/volley-quic/volley/internal/protect"
 	"github.com/volley-quic/volley/internal/recovery"
@@ -83,8 +84,11 @@ func (c *Conn) close(err error, frame wire.ConnectionClose) {
 	if c.phase != phaseOpen {
 		return
 	}
-	if len(frame.Reason) > maxCloseReason {
-		frame.Reason = frame.Reason[:maxCloseReason]
+	if n := maxCloseReason; len(frame.Reason) > n {
+		for n > maxCloseReason-utf8.UTFMax && !utf8.RuneStart(frame.Reason[n]) {
+			n-- // it should stay UTF-8 (RFC 9000 §19.19)
+		}
+		frame.Reason = frame.Reason[:n]
 	}
 	c.phase = phaseClosing
 	c.closing.frame = frame

@@ -196,10 +196,14 @@ func newActor(t *testing.T, volley role, opts ...any) *actor {
 
 // end leaves nothing behind, and tells what was said if the test has failed.
 func (p *actor) end() {
-	p.collect()
-	p.transport.Close()
-	if p.tls != nil {
-		p.tls.Close()
+	defer func() {
+		p.transport.Close()
+		if p.tls != nil {
+			p.tls.Close()
+		}
+	}()
+	if !p.Failed() {
+		p.collect()
 	}
 	if p.Failed() || testing.Verbose() {
 		const most = 400

@@ -3,7 +3,6 @@ package quic
 import (
 	"fmt"
 	"strings"
-	"testing/synctest"
 	"time"
 
 	"github.com/quic-go/quic-go/quicvarint"
@@ -140,7 +139,7 @@ func (p *actor) deliver(b []byte, log ...string) {
 	p.logf("→ %d bytes: %s", len(b), strings.Join(log, " ‖ "))
 	p.watching.delivering(len(b))
 	p.sock.in <- b
-	synctest.Wait()
+	p.collect()
 }
 
 func describe(typ wire.PacketType, pn int64, frames []wire.Frame) string {
