@@ -88,13 +88,13 @@ func (b *Block) Release() { b.free(nil) }
 // free gives the block back: to its pool, or, through h.After, to the
 // application.
 func (b *Block) free(h Host) {
+	if b.whole != nil {
+		b.buf, b.whole = b.whole, nil
+	}
 	if audit != nil {
 		audit(b, false)
 	}
 	b.off, b.n, b.live = 0, 0, 0
-	if b.whole != nil {
-		b.buf, b.whole = b.whole, nil
-	}
 	if b.owned {
 		if b.release != nil {
 			h.After(b.release)

@@ -366,7 +366,7 @@ func (s *Send) end(err error) {
 	s.q = queue{}
 	s.lost, s.acked = ranges{}, ranges{}
 	if s.src != nil {
-		s.src.slots, s.src.nlost = nil, 0
+		s.src.slots, s.src.head, s.src.nlost = nil, 0, 0
 		s.src.tellLater(s)
 	}
 	if n := s.Unsent(); n > 0 {

@@ -235,15 +235,19 @@ func (m *sendModel) slots(n int) (lens []uint16, hashes []uint64) {
 }
 
 func (m *sendModel) packSource() {
-	if !m.source || m.fin {
+	if !m.source || m.fin && m.next == m.acc() {
 		return
 	}
 	n := 1 + m.choose(2000)
 	lens, hashes := m.slots(n)
+	if m.next < m.acc() && m.choose(4) > 0 {
+		m.shed()
+		return
+	}
 	m.h.do(func() {
 		off := m.acc()
 		want := n
-		if m.dead || m.next != off || off+int64(n) > m.credit {
+		if m.dead || m.fin || m.next != off || off+int64(n) > m.credit {
 			want = -1
 		}
 		if got := m.s.PackedSource(off, lens, hashes, false); got != want {
@@ -254,6 +258,36 @@ func (m *sendModel) packSource() {
 		}
 		m.accept(n, true)
 		m.next += int64(n)
+		m.packets(off, lens)
+	})
+}
+
+// shed packs unsent bytes that are not kept.
+func (m *sendModel) shed() {
+	m.h.do(func() {
+		off, n, fin, _, ok := m.s.Next(3000)
+		if !ok || off != m.next || n == 0 || off < m.s.src.from || m.s.q.at(m.s.q.find(off)).off != off {
+			return // nothing, or not the source's, or the rest of a block that is kept
+		}
+		if k := 1 + m.choose(n); k < n {
+			n, fin = k, false
+		}
+		buf := make([]byte, n)
+		m.s.Copy(buf, off)
+		checkPattern(m.t, buf, off)
+		lens, hashes := m.slots(n)
+		if got := m.s.PackedSource(off, lens, hashes, fin); got != n {
+			m.t.Fatalf("PackedSource of unsent bytes: %d, want %d", got, n)
+		}
+		for i := range n {
+			b := &m.state[off+int64(i)]
+			b.packed, b.away = true, true
+		}
+		m.next += int64(n)
+		if fin {
+			m.finState.packed, m.finState.lost = true, false
+			m.onWire(packet{m.acc(), 0, true}, nil)
+		}
 		m.packets(off, lens)
 	})
 }

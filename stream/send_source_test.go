@@ -229,6 +229,55 @@ func TestLostSlotsAreReadAgain(t *testing.T) {
 	s.EndSource()
 }
 
+// Scatter with Reread: what was packed from the scratch is not kept.
+func TestRereadKeepsNoBytes(t *testing.T) {
+	watchBlocks(t)
+	h := newHost(t)
+	s := NewSend(0, h, plenty)
+	s.Write(pattern(0, 100))
+	s.BeginSource(t.Context())
+	h.do(func() {
+		s.AppendBlock(filled(100, 2500), 2500)
+		s.AppendBlock(filled(2600, 900), 900)
+		s.FinishSource()
+		s.Packed(0, 100, false)
+		if n := s.PackedSource(100, []uint16{1000, 1000}, []uint64{1, 2}, false); n != 2000 || s.Unsent() != 1400 {
+			t.Fatal(n, s.Unsent())
+		}
+		if off, n, _, _ := s.Probe(5000); off != 0 || n != 100 {
+			t.Error("a probe names bytes that are gone:", off, n)
+		}
+		if off, n, fin, _, _ := s.Next(1 << 20); off != 2100 || n != 1400 || !fin {
+			t.Fatal(off, n, fin)
+		}
+		buf := make([]byte, 1400)
+		if !s.Copy(buf, 2100) {
+			t.Fatal("the rest is gone too")
+		}
+		checkPattern(t, buf, 2100)
+		s.OnLost(100, 1000, false)
+		off, _, hashes, ok := s.LostSource()
+		if off != 100 || !slices.Equal(hashes, []uint64{1}) || !ok {
+			t.Fatal(off, hashes, ok)
+		}
+		s.Refill(100, filled(100, 1000), 1000) // below a block that goes on
+		if !s.Copy(buf[:1000], 100) || !s.Copy(buf[1000:], 2100) {
+			t.Fatal("bytes are hidden")
+		}
+		checkPattern(t, buf[:1000], 100)
+		checkPattern(t, buf[1000:], 2100)
+		s.Packed(100, 1000, false)
+		if n := s.PackedSource(2100, []uint16{1400}, []uint64{3}, true); n != 1400 || s.HasPending() {
+			t.Fatal(n)
+		}
+		s.OnAcked(0, 3500, true)
+	})
+	s.EndSource()
+	if h.done != 1 || h.buffered != 0 || s.q.n != 0 {
+		t.Error(h.done, h.buffered, s.q.n)
+	}
+}
+
 func TestLostSlotWithoutAskerResets(t *testing.T) {
 	h := newHost(t)
 	for _, next := range []bool{false, true} {
