@@ -94,6 +94,8 @@ type Conn struct {
 	route  udp.Route
 
 	ackRanges []wire.AckRange
+	held      int           // buffers that streams keep data in
+	heldFree  []*heldBuffer // for reuse
 	control   controlQueue
 	streams   streams
 	flow      connFlow

@@ -5,11 +5,13 @@ import (
 
 	"github.com/volley-quic/volley/internal/recovery"
 	"github.com/volley-quic/volley/internal/wire"
+	"github.com/volley-quic/volley/stream"
 )
 
-// frames acts on the frames of one packet, with the mutex held. It reports whether
+// frames acts on the frames of one packet, with the mutex held. mem is where the packet
+// lies, if streams may keep data there, else nil. It reports whether
 // the packet is ack-eliciting. The error closes the connection.
-func (c *Conn) frames(b []byte, pt wire.PacketType, now time.Time) (eliciting bool, err error) {
+func (c *Conn) frames(b []byte, pt wire.PacketType, now time.Time, mem stream.Memory) (eliciting bool, err error) {
 	if len(b) == 0 {
 		// RFC 9000 §12.4: a packet without frames is a PROTOCOL_VIOLATION.
 		return false, &wire.Error{Code: wire.ProtocolViolation, Reason: "packet without frames"}
@@ -28,7 +30,7 @@ func (c *Conn) frames(b []byte, pt wire.PacketType, now time.Time) (eliciting bo
 		case t >= wire.FrameStream && t < wire.FrameStream+8 && (pt == wire.OneRTT || pt == wire.ZeroRTT):
 			var f wire.Stream
 			if f, n, err = wire.ParseStream(b); err == nil {
-				err = c.onStream(&f)
+				err = c.onStream(&f, mem)
 			}
 			eliciting = true
 		case (t == wire.FrameAck || t == wire.FrameAckECN) && pt != wire.ZeroRTT:
@@ -155,12 +157,12 @@ func violation(frame uint64, reason string) error {
 }
 
 // onStream takes in a STREAM frame.
-func (c *Conn) onStream(f *wire.Stream) error {
+func (c *Conn) onStream(f *wire.Stream, mem stream.Memory) error {
 	r, err := c.streams.receiver(f.ID, wire.FrameStream)
 	if r == nil || err != nil {
 		return err
 	}
-	n, err := r.recv.Push(f.Off, f.Data, f.Fin)
+	n, err := r.recv.PushHeld(f.Off, f.Data, f.Fin, mem)
 	if err != nil {
 		return err
 	}

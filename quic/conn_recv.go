@@ -36,6 +36,7 @@ type packet struct {
 	local      udp.Local
 	ecn        udp.ECN
 	at         time.Time
+	held       *heldBuffer // set while the connection looks at it, if streams may keep data in buf
 }
 
 // openedPacket is a 1-RTT packet whose frames wait to be looked at.
@@ -44,6 +45,7 @@ type openedPacket struct {
 	payload []byte
 	ecn     udp.ECN
 	at      time.Time
+	held    *heldBuffer
 }
 
 // deliver hands packets to the connection. It takes over one reference of each
@@ -74,9 +76,15 @@ func (c *Conn) receive() {
 		c.message(&ps[i])
 	}
 	c.takeOpened()
+	c.mu.Lock()
 	for i := range ps {
-		ps[i].buf.Release()
+		if h := ps[i].held; h != nil {
+			h.Release()
+		} else {
+			ps[i].buf.Release()
+		}
 	}
+	c.mu.Unlock()
 	clear(ps)
 	c.spare = ps[:0]
 }
@@ -88,6 +96,9 @@ func (c *Conn) message(p *packet) {
 	n := (len(p.data) + p.segment - 1) / p.segment
 	c.stats.BytesReceived += uint64(len(p.data))
 	c.stats.PacketsReceived += uint64(n)
+	if phase == phaseOpen {
+		c.hold(p)
+	}
 	if !c.validated {
 		c.bytesIn += len(p.data)
 		c.rec.SetAmplificationLimited(false)
@@ -166,7 +177,7 @@ func (c *Conn) shortPacket(p *packet, b []byte) {
 		c.openFailed(err, b)
 		return
 	}
-	c.opened = append(c.opened, openedPacket{pn, payload, p.ecn, p.at})
+	c.opened = append(c.opened, openedPacket{pn, payload, p.ecn, p.at, p.held})
 	if len(c.opened) == maxOpened {
 		c.takeOpened()
 	}
@@ -203,7 +214,7 @@ func (c *Conn) keep(p *packet, b []byte) {
 		return
 	}
 	q := *p
-	q.buf = udp.CopyBuffer(b)
+	q.buf, q.held = udp.CopyBuffer(b), nil
 	q.data = q.buf.Bytes()
 	q.segment = len(q.data)
 	c.later = append(c.later, q)
@@ -243,7 +254,7 @@ func (c *Conn) takeOpened() {
 			continue
 		}
 		var eliciting bool
-		if eliciting, err = c.frames(p.payload, wire.OneRTT, now); err == nil {
+		if eliciting, err = c.frames(p.payload, wire.OneRTT, now, p.held.memory()); err == nil {
 			acks.received(p.pn, p.at, eliciting, false, p.ecn)
 		}
 	}
@@ -333,7 +344,7 @@ func (c *Conn) longPacket(p *packet, h wire.LongHeader, b []byte) {
 		c.validate()
 		c.discard(recovery.Initial, now)
 	}
-	eliciting, err := c.frames(payload, h.Type, now)
+	eliciting, err := c.frames(payload, h.Type, now, nil)
 	if err == nil {
 		s.acks.received(pn, p.at, eliciting, true, p.ecn)
 		c.authentic(now)
@@ -370,7 +381,7 @@ func (c *Conn) zeroPacket(p *packet, h wire.LongHeader, b []byte) {
 	c.mu.Lock()
 	if c.phase == phaseOpen && !acks.seen(pn) && c.ids.checkSrc(h.Src) {
 		var eliciting bool
-		if eliciting, err = c.frames(payload, wire.ZeroRTT, now); err == nil {
+		if eliciting, err = c.frames(payload, wire.ZeroRTT, now, nil); err == nil {
 			acks.received(pn, p.at, eliciting, false, p.ecn)
 			c.authentic(now)
 		}
