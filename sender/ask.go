@@ -85,7 +85,7 @@ func (st *Stream) ReadFrom(ctx context.Context, r io.Reader) (int64, error) {
 	return a.start(ctx, 0, -1, err)
 }
 
-// start runs the asker, if err is nil.
+// start runs the asker, in a goroutine of its own if it is detached; if err is nil.
 func (a *asker) start(ctx context.Context, off, n int64, err error) (sent int64, _ error) {
 	if err == nil {
 		err = a.st.send.BeginSource(ctx)
@@ -95,8 +95,32 @@ func (a *asker) start(ctx context.Context, off, n int64, err error) (sent int64,
 		a.release(err)
 		return 0, err
 	}
+	a.begin(off, n)
+	if a.opts.Detach {
+		go func() {
+			err := errNoReturn
+			defer func() {
+				// A detached source has no caller to panic in: OnRelease hears of it.
+				if v := recover(); v != nil {
+					err = fmt.Errorf("quic: the source panicked: %v", v)
+				}
+				a.release(err)
+			}()
+			_, err = a.run(ctx)
+		}()
+		return 0, nil
+	}
+	err = errNoReturn
+	defer func() { a.release(err) }()
+	sent, err = a.run(ctx)
+	return sent, err
+}
+
+// begin makes the asker its stream's, which lets no other source nor Write in.
+func (a *asker) begin(off, n int64) {
 	x, s := a.st.x, a.st.send
 	x.host.Lock()
+	defer x.host.Unlock()
 	a.pos = s.NewOffset()
 	a.base = off - a.pos
 	a.end = math.MaxInt64
@@ -123,26 +147,6 @@ func (a *asker) start(ctx context.Context, off, n int64, err error) (sent int64,
 		a.finish()
 		x.host.Wake()
 	}
-	x.host.Unlock()
-
-	if a.opts.Detach {
-		go func() {
-			err := errNoReturn
-			defer func() {
-				// A detached source has no caller to panic in: OnRelease hears of it.
-				if v := recover(); v != nil {
-					err = fmt.Errorf("quic: the source panicked: %v", v)
-				}
-				a.release(err)
-			}()
-			_, err = a.run(ctx)
-		}()
-		return 0, nil
-	}
-	err = errNoReturn
-	defer func() { a.release(err) }()
-	sent, err = a.run(ctx)
-	return sent, err
 }
 
 // choose turns the tuning's mode into one that the source can serve.
@@ -171,35 +175,38 @@ func (a *asker) forget() {
 // acknowledged. If the source panics or calls runtime.Goexit the stream is reset, and
 // the panic goes on to the caller.
 func (a *asker) run(ctx context.Context) (n int64, err error) {
-	x, s := a.st.x, a.st.send
 	begin := a.pos
-	broken := true
-	defer func() {
-		x.host.Lock()
-		a.st.asker = nil
-		a.idle = false
-		x.passOn(a)
-		last := x.askers[len(x.askers)-1]
-		x.askers[a.at], last.at = last, a.at
-		x.askers[len(x.askers)-1] = nil
-		x.askers = x.askers[:len(x.askers)-1]
-		x.host.Unlock()
-		s.EndSource()
-		if broken {
-			s.Cancel(0)
-		}
-	}()
+	returned := false
+	defer func() { a.leave(!returned) }()
 	for more := true; more && err == nil; {
-		if err = s.WaitSource(ctx, a.ready); err == nil {
+		if err = a.st.send.WaitSource(ctx, a.ready); err == nil {
 			more, err = a.step()
 		}
 	}
+	returned = true
+	return a.pos - begin, err
+}
+
+// leave ends what begin began. The stream is reset if the source broke down, or if bytes
+// that were lost cannot be had from it.
+func (a *asker) leave(broken bool) {
+	x, s := a.st.x, a.st.send
 	x.host.Lock()
-	n = a.pos - begin
-	broken = a.broken
+	broken = broken || a.broken
+	a.st.asker = nil
+	a.idle = false
+	x.passOn(a)
+	last := len(x.askers) - 1
+	x.askers[a.at] = x.askers[last]
+	x.askers[a.at].at = a.at
+	x.askers[last] = nil
+	x.askers = x.askers[:last]
 	x.host.Unlock()
+	s.EndSource()
+	if broken {
+		s.Cancel(0)
+	}
 	x.host.Wake()
-	return n, err
 }
 
 // canGoOn reports whether step has something to do. The mutex is held.
@@ -440,7 +447,7 @@ func (a *asker) askAgain() error {
 	p := b.Bytes()[:n:n]
 	var err error
 	got := 0
-	for zeroes := 0; got < n && err == nil; {
+	for got < n && err == nil {
 		var m int
 		m, err = a.ask(p[got:], off+a.base+int64(got))
 		st.stats.Calls++
@@ -448,9 +455,9 @@ func (a *asker) askAgain() error {
 		case m < 0 || m > n-got:
 			m, err = 0, fmt.Errorf("quic: the source returned a count of %d from a call for %d bytes", m, n-got)
 		case m > 0:
-			zeroes = 0
+			a.zeroes = 0
 		case err == nil:
-			if zeroes++; zeroes > 1 {
+			if a.zeroes++; a.zeroes > 1 {
 				err = io.ErrNoProgress
 			}
 		}

@@ -56,6 +56,9 @@ func (x *Sender) flush(f *Flight, now time.Time) {
 		pn += int64(t.N)
 	}
 	eliciting := f.eliciting()
+	if x.inspect != nil {
+		x.inspect(f)
+	}
 	x.rec.OnSent(recovery.App, f.trains, now)
 	if f.early == nil {
 		x.keys.Sent(f.first, f.n)

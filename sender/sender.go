@@ -93,7 +93,8 @@ type Sender struct {
 	spare  []byte // a slot's bytes while they are moved
 	skipIn int    // packets until a number is skipped
 
-	stats Stats
+	stats   Stats
+	inspect func(*Flight) // set by tests only: sees every flight as it is committed
 }
 
 // Stats counts what a sender did.
