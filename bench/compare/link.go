@@ -42,7 +42,7 @@ type enRoute struct {
 	p  []byte
 }
 
-// linkEnd is a PacketConn with a link to another.
+// linkConn is a PacketConn with a link to another.
 type linkConn struct {
 	addr, peer *net.UDPAddr
 	out        *link
@@ -82,16 +82,26 @@ func newLink(conf linkConfig, to *linkConn, loss *rand.Rand) *link {
 
 // run delivers datagrams when their time has come.
 func (l *link) run() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
+		var e enRoute
 		select {
-		case e := <-l.ways:
-			time.Sleep(time.Until(e.at))
-			select {
-			case l.to.in <- e.p:
-			default: // nobody reads
-			}
+		case e = <-l.ways:
 		case <-l.closed:
 			return
+		}
+		if d := time.Until(e.at); d > 0 {
+			timer.Reset(d)
+			select {
+			case <-timer.C:
+			case <-l.closed:
+				return
+			}
+		}
+		select {
+		case l.to.in <- e.p:
+		default: // nobody reads
 		}
 	}
 }

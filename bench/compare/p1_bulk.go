@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/volley-quic/volley/bench/internal/bare"
@@ -139,17 +140,21 @@ func p1(b *bench, r *result) error {
 	return nil
 }
 
-// filled says how many datagrams a system call carried.
+// filled says how much a packet carried, and how many of them a system call.
 func filled(xs []bulk) string {
 	var flights, datagrams uint64
 	for _, x := range xs {
 		flights += x.sender.Traffic.Flights
 		datagrams += x.sender.Traffic.FlightFilled
 	}
-	if flights == 0 {
-		return ""
+	var b strings.Builder
+	if x := xs[len(xs)-1]; x.sender.Traffic.Sent > 0 {
+		fmt.Fprintf(&b, "; %.0f bytes of payload per packet", float64(x.bytes)/float64(x.sender.Traffic.Sent))
 	}
-	return fmt.Sprintf("; %.1f datagrams per sendmsg", float64(datagrams)/float64(flights))
+	if flights > 0 {
+		fmt.Fprintf(&b, "; %.1f datagrams per sendmsg", float64(datagrams)/float64(flights))
+	}
+	return b.String()
 }
 
 func p2(b *bench, r *result) error {

@@ -12,6 +12,7 @@ import (
 // import, the names, and lines that say so.
 type volleyStack struct{}
 
+// volleyConfig leaves InitialPacketSize alone, as quicgoConfig has to.
 func volleyConfig(o options) *quic.Config {
 	return &quic.Config{
 		MaxIdleTimeout:                 o.idle(),
@@ -20,7 +21,6 @@ func volleyConfig(o options) *quic.Config {
 		InitialConnectionReceiveWindow: connWindow,
 		MaxConnectionReceiveWindow:     maxConnWindow,
 		MaxIncomingStreams:             o.maxStreams(),
-		InitialPacketSize:              datagramSize,
 		MaxPacketSize:                  uint16(max(o.maxPacket, datagramSize)), // Volley only
 		Scheduler:                      o.scheduler,                            // Volley only
 	}
