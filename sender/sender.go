@@ -157,8 +157,9 @@ type earlyKey struct {
 func (x *Sender) Stop() {
 	x.ready = false
 	if x.token.away != nil {
-		f := x.rob()
-		f.release()
+		if f := x.rob(); f != nil {
+			f.release()
+		}
 		x.release()
 	}
 	if x.held != nil && !x.token.taken {

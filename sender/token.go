@@ -118,6 +118,10 @@ func (x *Sender) rob() *Flight {
 	x.token.taken, x.token.away = false, nil
 	x.token.turns++
 	x.sched.FlightEnd()
+	if f.n == 0 {
+		f.release()
+		return nil
+	}
 	return f
 }
 
