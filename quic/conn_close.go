@@ -149,6 +149,7 @@ func (c *Conn) over(err error) {
 	c.closeErr = err
 	c.snd.Stop()
 	c.streams.closeAll(err)
+	c.datagrams.over()
 	c.cancel(err)
 	if !c.complete {
 		close(c.handshakeDone)

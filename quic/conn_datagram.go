@@ -29,6 +29,12 @@ type datagrams struct {
 	come chan struct{} // capacity 1: in has something
 }
 
+// over wakes everybody who waits: the connection is over. Who is woken wakes the next.
+func (d *datagrams) over() {
+	signal(d.room)
+	signal(d.come)
+}
+
 func (d *datagrams) init() {
 	d.room = make(chan struct{}, 1)
 	d.come = make(chan struct{}, 1)
@@ -50,9 +56,10 @@ func (c *Conn) SendDatagram(p []byte) error {
 	msg := bytes.Clone(p)
 	for {
 		c.mu.Lock()
-		if c.closeErr != nil {
+		if err := c.closeErr; err != nil {
 			c.mu.Unlock()
-			return c.closeErr
+			signal(c.datagrams.room) // for the next caller
+			return err
 		}
 		if c.params == nil || c.params.MaxDatagramFrame == 0 {
 			c.mu.Unlock()
@@ -72,10 +79,7 @@ func (c *Conn) SendDatagram(p []byte) error {
 			return nil
 		}
 		c.mu.Unlock()
-		select {
-		case <-c.datagrams.room:
-		case <-c.ctx.Done():
-		}
+		<-c.datagrams.room
 	}
 }
 
@@ -106,11 +110,11 @@ func (c *Conn) ReceiveDatagram(ctx context.Context) ([]byte, error) {
 		err := c.closeErr
 		c.mu.Unlock()
 		if err != nil {
+			signal(c.datagrams.come)
 			return nil, err
 		}
 		select {
 		case <-c.datagrams.come:
-		case <-c.ctx.Done():
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}

@@ -94,7 +94,7 @@ func (p *actor) hear(d sent) {
 	p.Helper()
 	dg := &sentDatagram{at: d.at, size: len(d.b)}
 	for b := d.b; len(b) > 0; {
-		pkt, n := p.open(b)
+		pkt, n := p.openPacket(b)
 		pkt.dg = dg
 		dg.packets = append(dg.packets, pkt)
 		p.packets = append(p.packets, pkt)
@@ -109,8 +109,8 @@ func (p *actor) hear(d sent) {
 	p.watching.datagram(dg)
 }
 
-// open opens the packet at the beginning of b, and says how long it is.
-func (p *actor) open(b []byte) (*sentPacket, int) {
+// openPacket opens the packet at the beginning of b, and says how long it is.
+func (p *actor) openPacket(b []byte) (*sentPacket, int) {
 	p.Helper()
 	if !wire.IsLong(b[0]) {
 		return p.openShort(b), len(b)

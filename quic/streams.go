@@ -65,6 +65,7 @@ func (ss *streams) init(c *Conn) {
 	ss.last = -1
 	ss.peerWindow = [2]int64{c.config.MaxIncomingStreams, c.config.MaxIncomingUniStreams}
 	ss.peerAllowed = ss.peerWindow
+	ss.told = [2]int64{-1, -1}
 	for i := range ss.arrived {
 		ss.arrived[i] = make(chan struct{}, 1)
 	}
@@ -98,13 +99,18 @@ func kindOf(unidirectional bool) int {
 	return bidi
 }
 
-// wakeWaiter lets the first who waits look whether it may open a stream.
+// wakeWaiter lets the first who waits open a stream if there is one, and else tells the
+// peer that somebody waits.
 func (ss *streams) wakeWaiter(k int) {
-	if len(ss.waiters[k]) > 0 && (ss.opened[k] < ss.allowed[k] || ss.closeErr != nil) {
-		select {
-		case ss.waiters[k][0] <- struct{}{}:
-		default:
-		}
+	switch {
+	case len(ss.waiters[k]) == 0:
+	case ss.opened[k] < ss.allowed[k] || ss.closeErr != nil:
+		signal(ss.waiters[k][0])
+	case ss.c.params != nil && ss.told[k] != ss.allowed[k]:
+		// RFC 9000 §4.6: the peer should know, once for each limit.
+		ss.told[k] = ss.allowed[k]
+		ss.c.control.add(frameStreamsBlocked, int64(k))
+		ss.c.wakeUp()
 	}
 }
 
@@ -335,6 +341,7 @@ func (ss *streams) closeAll(err error) {
 		for _, w := range ss.waiters[k] {
 			signal(w)
 		}
+		signal(ss.arrived[k])
 	}
 }
 
@@ -405,11 +412,7 @@ func (ss *streams) waitOpen(ctx context.Context, k int) (*halves, error) {
 		ss.waiters[k] = slices.DeleteFunc(ss.waiters[k], func(w chan struct{}) bool { return w == ch })
 		ss.wakeWaiter(k)
 	}()
-	if ss.c.params != nil && ss.told[k] < ss.allowed[k] || ss.told[k] == 0 {
-		ss.told[k] = ss.allowed[k]
-		ss.c.control.add(frameStreamsBlocked, int64(k))
-		ss.c.wakeUp()
-	}
+	ss.wakeWaiter(k)
 	for {
 		ss.c.mu.Unlock()
 		var err error
@@ -479,28 +482,30 @@ func (c *Conn) AcceptUniStream(ctx context.Context) (*ReceiveStream, error) {
 }
 
 func accept[S any](ctx context.Context, c *Conn, k int, queue *[]*S) (*S, error) {
+	arrived := c.streams.arrived[k]
 	for {
 		c.mu.Lock()
+		if err := c.streams.closeErr; err != nil {
+			c.mu.Unlock()
+			signal(arrived) // for the next caller
+			return nil, err
+		}
 		if q := *queue; len(q) > 0 {
 			s := q[0]
 			q[0] = nil
 			*queue = q[1:]
 			if len(q) > 1 {
-				signal(c.streams.arrived[k]) // for the next caller
+				signal(arrived)
 			}
 			c.mu.Unlock()
 			return s, nil
 		}
-		err := c.streams.closeErr
 		c.mu.Unlock()
-		if err != nil {
-			return nil, err
-		}
+		// Not c.ctx: the application may have derived it from one that ends earlier.
 		select {
-		case <-c.streams.arrived[k]:
+		case <-arrived:
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
-		case <-c.ctx.Done():
 		}
 	}
 }
