@@ -136,13 +136,12 @@ func TestRetryIsAuthenticated(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newActor(t, asClient)
 				p.start()
-				p.retry("retry.id", "token")
 				p.rawTP = func([]byte) []byte {
 					tp := p.params
 					tp.RetrySrc = id
 					return tp.Append(nil)
 				}
-				p.collect()
+				p.retry("retry.id", "token")
 				p.writeCrypto(wire.Initial)
 				p.writeCrypto(wire.Handshake)
 				p.wantClosed("retry_source_connection_id", wire.TransportParameterError)
