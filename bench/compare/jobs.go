@@ -11,8 +11,7 @@ type job struct {
 	run       func(b *bench, r *result) error
 }
 
-// jobs in the order in which they run. (A function, to break the cycle with what the
-// jobs look up.)
+// jobs in the order in which they run.
 var jobs []job
 
 func init() {
@@ -49,7 +48,7 @@ type contestant[T any] struct {
 }
 
 // turns lets the contestants take turns and returns what each did, round by round. say
-// puts one measurement into a word for who watches.
+// puts one measurement into a word, or none, for who watches.
 func turns[T any](b *bench, what string, rounds int, cs []contestant[T], say func(T) string) (map[string][]T, error) {
 	all := make(map[string][]T)
 	for round := range rounds {
@@ -60,9 +59,11 @@ func turns[T any](b *bench, what string, rounds int, cs []contestant[T], say fun
 				return nil, fmt.Errorf("%s: %w", c.name, err)
 			}
 			all[c.name] = append(all[c.name], x)
-			fmt.Fprintf(&line, "  %s %s", c.name, say(x))
+			if word := say(x); word != "" {
+				fmt.Fprintf(&line, "  %s %s", c.name, word)
+			}
 		}
-		fmt.Fprintf(b.progress, "  %s, round %d of %d:%s\n", what, round+1, rounds, line.String())
+		fmt.Fprintf(b.progress, "  %s, round %d of %d%s\n", what, round+1, rounds, line.String())
 	}
 	return all, nil
 }
