@@ -103,7 +103,10 @@ func (x *Sender) budget(now time.Time) int {
 	return n
 }
 
-// passes runs passes until the flight is full or no stream has more.
+// passes runs passes until the flight is full or no stream has more. A source that fills
+// packets in place is called by its own asker only: where another one's turn comes the
+// flight ends, lest those behind it go first, and the asker gets the token next. If self
+// was alone in the flight so far it may go on alone, as its flight is a turn then.
 func (x *Sender) passes(f *Flight, self *asker) {
 	defer func() {
 		if !f.robbed {
@@ -111,6 +114,7 @@ func (x *Sender) passes(f *Flight, self *asker) {
 		}
 	}()
 	x.bulk = nil
+	alone, waits := self != nil, false // self; somebody whose turn came
 	for x.ready {
 		e, quantum := x.sched.Next()
 		if e == nil {
@@ -121,17 +125,27 @@ func (x *Sender) passes(f *Flight, self *asker) {
 		if quantum > 0 {
 			slots = min(slots, quantum)
 		}
-		n := 0
-		if a := st.asker; a != nil && a.inPlace() && !st.send.HasPending() {
-			n = x.passInPlace(f, a, slots, self)
-		} else {
-			n = x.pass(f, st, slots)
+		n, end := 0, false
+		switch a := st.asker; {
+		case a == nil || !a.inPlace() || st.send.HasPending():
+			if alone = alone && self != nil && a == self; waits && !alone {
+				end = true
+			} else {
+				n = x.pass(f, st, slots)
+			}
+		case !a.wants():
+		case a == self:
+			n = x.passInPlace(f, a, slots)
+		default:
+			x.queue(a)
+			waits = waits || a.idle
+			end = a.idle && (!alone || f.max < segments(f.size))
 		}
 		if f.robbed {
 			return
 		}
 		x.sched.Sent(e, n, st.pending())
-		if n == 0 && f.n == f.max && f.room() == 0 {
+		if end || n == 0 && f.n == f.max && f.room() == 0 {
 			return
 		}
 	}

@@ -9,19 +9,11 @@ import (
 )
 
 // passInPlace is a pass over a source that fills packets itself (Single, Vector) or lends
-// memory that is copied into them (Lend), so that nobody keeps its bytes. Only the
-// source's own asker may call it; for anybody else the stream's turn is noted and the
-// asker woken when the token is free.
+// memory that is copied into them (Lend), so that nobody keeps its bytes. It is called by
+// the source's own asker.
 //
 // The mutex is held on entry and exit, and let go while the source is called.
-func (x *Sender) passInPlace(f *Flight, a *asker, most int, self *asker) (slots int) {
-	if !a.wants() {
-		return 0
-	}
-	if a != self {
-		x.queue(a)
-		return 0
-	}
+func (x *Sender) passInPlace(f *Flight, a *asker, most int) (slots int) {
 	st := a.st
 	calls, mode := st.stats.Calls, a.mode
 	switch mode {

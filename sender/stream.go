@@ -2,6 +2,7 @@ package sender
 
 import (
 	"math"
+	"time"
 
 	"github.com/volley-quic/volley/emit"
 	"github.com/volley-quic/volley/scheduler"
@@ -65,10 +66,10 @@ func (st *Stream) CreditRose() {
 }
 
 // pending reports whether the stream belongs into the ready set. A source that fills
-// packets in place does if its asker is not in line for the token already.
+// packets in place does while its asker waits to be named; one that is busy comes by itself.
 func (st *Stream) pending() bool {
 	a := st.asker
-	return st.send.HasPending() || a != nil && a.inPlace() && !a.queued && a.wants()
+	return st.send.HasPending() || a != nil && a.inPlace() && (a.idle || !a.queued) && a.wants()
 }
 
 // onlyNewBytes reports whether the stream has new bytes to send, and neither repairs nor
@@ -87,7 +88,12 @@ func (st *Stream) packed(start, end int64, slots int) {
 }
 
 // Ready marks a stream as having something to send.
-func (x *Sender) Ready(st *Stream) { x.sched.Ready(st.entry) }
+func (x *Sender) Ready(st *Stream) {
+	x.sched.Ready(st.entry)
+	if !x.late.IsZero() && !st.onlyNewBytes() {
+		x.late = time.Time{}
+	}
+}
 
 // Remove takes a stream out of the schedule for good.
 func (x *Sender) Remove(st *Stream) {
