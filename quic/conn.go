@@ -93,12 +93,13 @@ type Conn struct {
 	snd    *sender.Sender
 	route  udp.Route
 
-	ackRanges []wire.AckRange
-	held      int           // buffers that streams keep data in
-	heldFree  []*heldBuffer // for reuse
-	control   controlQueue
-	streams   streams
-	flow      connFlow
+	ackRanges  []wire.AckRange
+	bufferFull bool          // the streams' unsent bytes have reached maxConnBuffer
+	held       int           // buffers that streams keep data in
+	heldFree   []*heldBuffer // for reuse
+	control    controlQueue
+	streams    streams
+	flow       connFlow
 
 	complete  bool // the handshake is complete (RFC 9001 §4.1.1)
 	confirmed bool // … and confirmed (§4.1.2)

@@ -408,17 +408,27 @@ func (m *monitor) Push(s *stream.Send) { (*Conn)(m).push(s) }
 // SendDone implements stream.Host.
 func (m *monitor) SendDone(s *stream.Send) { m.streams.sendDone(s.ID()) }
 
-// maxConnBuffer is how many bytes all streams of a connection may hold unsent.
+// maxConnBuffer is how many bytes all streams of a connection may hold unsent. Once there,
+// writers wait until half of them are gone: they are woken all together, and that must
+// not happen with every flight.
 const maxConnBuffer = 1 << 20
 
 // BufferRoom implements stream.Host.
-func (m *monitor) BufferRoom() int { return maxConnBuffer - m.snd.Unsent() }
+func (m *monitor) BufferRoom() int {
+	if m.bufferFull {
+		return 0
+	}
+	return maxConnBuffer - m.snd.Unsent()
+}
 
 // Buffered implements stream.Host.
 func (m *monitor) Buffered(delta int) {
-	before := m.snd.Unsent()
 	m.snd.Buffered(delta)
-	if before >= maxConnBuffer && before+delta < maxConnBuffer {
+	switch n := m.snd.Unsent(); {
+	case n >= maxConnBuffer:
+		m.bufferFull = true
+	case m.bufferFull && n <= maxConnBuffer/2:
+		m.bufferFull = false
 		m.streams.wakeWriters()
 	}
 }
