@@ -186,13 +186,16 @@ func (c *Conn) sendClose(now time.Time) {
 		return
 	}
 	c.closing.due = false
-	b := c.closePackets()
+	b, packets := c.closePackets()
 	if limit := (*monitor)(c).AntiAmplification(); limit >= 0 && len(b) > limit {
-		b = nil
+		b, packets = nil, nil
 	}
 	c.bytesOut += len(b)
 	c.stats.BytesSent += uint64(len(b))
 	c.mu.Unlock()
+	for _, p := range packets {
+		p.sealer.Seal(b[p.start:p.end], p.pnOff, longPNLen, p.pn)
+	}
 	if len(b) > 0 {
 		c.transport.udpConn().Send(&c.hsRoute, b, len(b), udp.NotECT)
 	}
@@ -201,69 +204,68 @@ func (c *Conn) sendClose(now time.Time) {
 	c.mu.Unlock()
 }
 
-// closePackets makes one datagram with a CONNECTION_CLOSE for every space. There is
-// no other sender any more, so it is sealed under the mutex: once in a connection's life.
-func (c *Conn) closePackets() []byte {
-	b := make([]byte, 0, minPacketSize+sealTag)
+// closePackets makes one datagram with a CONNECTION_CLOSE for every space, and says what
+// in it is to be sealed. The mutex is held; nobody else seals any more.
+func (c *Conn) closePackets() (b []byte, packets []longPacket) {
+	b = make([]byte, 0, minPacketSize+sealTag)
 	src, dst := connIDBytes(&c.ids.local[0].id), c.ids.dst()
 	for sp := recovery.Initial; sp <= recovery.App; sp++ {
-		frame := c.closing.frame
-		var sealer *protect.Sealer
-		var phase bool
-		if sp == recovery.App {
-			// A server must not rely on 1-RTT keys that the client may not have yet, and
-			// sends in all spaces; discarded ones are none.
-			if c.oneRTT == nil {
-				continue
-			}
-			if sealer, phase = c.oneRTT.SealKey(); sealer == nil {
-				continue
-			}
-		} else {
-			s := &c.spaces[sp]
-			if s.discarded || s.sealer == nil {
-				continue
-			}
-			if sp == recovery.Initial && c.isClient && c.spaces[recovery.Handshake].sealer != nil {
-				continue // a client knows that the server has Handshake keys
-			}
-			sealer = s.sealer
-			if frame.App {
-				// The peer is not authenticated yet: nothing of the application's is
-				// told (RFC 9000 §10.2.3).
-				frame = wire.ConnectionClose{Code: uint64(wire.ApplicationError)}
-			}
+		sealer, phase := c.closeKey(sp)
+		if sealer == nil {
+			continue
 		}
-		start := len(b)
-		pn := c.rec.NextPN(sp)
-		if sp == recovery.App {
-			b = wire.AppendShort(b, dst, pn, longPNLen, phase)
-		} else {
-			typ, token := wire.Initial, []byte(nil)
-			if sp == recovery.Handshake {
-				typ = wire.Handshake
-			} else if c.isClient {
+		frame := c.closing.frame
+		if sp != recovery.App && frame.App {
+			// The peer is not authenticated yet: nothing of the application's is
+			// told (RFC 9000 §10.2.3).
+			frame = wire.ConnectionClose{Code: uint64(wire.ApplicationError)}
+		}
+		p := longPacket{sp: sp, start: len(b), pn: c.rec.NextPN(sp), sealer: sealer}
+		switch sp {
+		case recovery.App:
+			b = wire.AppendShort(b, dst, p.pn, longPNLen, phase)
+		case recovery.Handshake:
+			b = wire.AppendLong(b, wire.Handshake, uint32(c.version), dst, src, nil, longPNLen+frame.Len()+sealTag, p.pn, longPNLen)
+		default:
+			var token []byte
+			if c.isClient {
 				token = c.token
 			}
-			b = wire.AppendLong(b, typ, uint32(c.version), dst, src, token, longPNLen+frame.Len()+sealTag, pn, longPNLen)
+			b = wire.AppendLong(b, wire.Initial, uint32(c.version), dst, src, token, longPNLen+frame.Len()+sealTag, p.pn, longPNLen)
 		}
-		pnOff := len(b) - start - longPNLen
+		p.pnOff = len(b) - p.start - longPNLen
 		b = frame.Append(b)
 		if sp == recovery.Initial && c.isClient {
 			// RFC 9000 §14.1. The Length field has to follow.
-			n := max(minPacketSize-sealTag-len(b), 0)
-			b = append(b, make([]byte, n)...)
-			n = len(b) + sealTag - start - pnOff
-			b[start+pnOff-2], b[start+pnOff-1] = 0x40|byte(n>>8), byte(n)
+			b = append(b, make([]byte, max(minPacketSize-sealTag-len(b), 0))...)
+			n, at := len(b)+sealTag-p.start-p.pnOff, p.start+p.pnOff-2
+			b[at], b[at+1] = 0x40|byte(n>>8), byte(n)
 		}
 		b = append(b, make([]byte, sealTag)...)
-		sealer.Seal(b[start:], pnOff, longPNLen, pn)
+		p.end = len(b)
+		packets = append(packets, p)
 		t := c.rec.NewTrain()
-		t.First, t.N = pn, 1
-		t.Sizes[0] = uint16(len(b) - start)
+		t.First, t.N = p.pn, 1
+		t.Sizes[0] = uint16(p.end - p.start)
 		c.rec.OnSent(sp, []*recovery.Train{t}, time.Now())
 	}
-	return b
+	return b, packets
+}
+
+// closeKey is what seals the CONNECTION_CLOSE of a space; nil: it gets none. A server
+// does not know which keys the client has, and sends it in every space that is left.
+func (c *Conn) closeKey(sp recovery.Space) (sealer *protect.Sealer, phase bool) {
+	if sp == recovery.App {
+		if c.oneRTT == nil {
+			return nil, false
+		}
+		return c.oneRTT.SealKey()
+	}
+	s := &c.spaces[sp]
+	if s.discarded || sp == recovery.Initial && c.isClient && c.spaces[recovery.Handshake].sealer != nil {
+		return nil, false // a client knows that the server has Handshake keys
+	}
+	return s.sealer, false
 }
 
 // watchForClose looks, while we close, for the peer's close: then there is nothing left
