@@ -364,8 +364,10 @@ func (a *asker) answer(got, want int, err error) int {
 	st.stats.Asked += uint64(want)
 	if got < 0 || got > want {
 		a.fail(fmt.Errorf("quic: the source returned a count of %d from a call for %d bytes", got, want))
+		a.called(a.pos, want, 0, false)
 		return 0
 	}
+	a.called(a.pos, want, got, false)
 	if got > 0 {
 		a.zeroes = 0
 	}
@@ -461,6 +463,7 @@ func (a *asker) askAgain() error {
 				err = io.ErrNoProgress
 			}
 		}
+		a.called(off+int64(got), n-got, m, true)
 		got += m
 	}
 	st.stats.Reread += uint64(got)

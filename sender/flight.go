@@ -50,6 +50,7 @@ type Flight struct {
 
 	trains   []*recovery.Train // recovery's from flush on
 	trainEnd int64             // offset at which the last train's data ends
+	passes   []Pass            // only if there is a Trace
 
 	// Set by flush.
 	first  int64 // packet number of the first datagram

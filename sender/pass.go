@@ -168,6 +168,9 @@ func (x *Sender) pass(f *Flight, st *Stream, most int) (slots int) {
 		f.stream(id, off, 0, true, true)
 		f.slot(s, off, 0, true)
 		s.Packed(off, 0, true)
+		if x.trace != nil {
+			f.passed(Pass{Stream: id, Off: off, Slots: 1, Fin: true, Lost: lost, Mode: st.source(off)})
+		}
 		x.latest = st
 		return 1
 	}
@@ -207,6 +210,9 @@ func (x *Sender) pass(f *Flight, st *Stream, most int) (slots int) {
 	if !lost {
 		st.packed(start, off, slots)
 	}
+	if x.trace != nil {
+		f.passed(Pass{Stream: id, Off: start, Bytes: int(off - start), Slots: slots, Fin: fin, Lost: lost, Mode: st.source(start)})
+	}
 	x.latest = st
 	if slots >= x.passSlots() {
 		x.bulk = st
@@ -230,6 +236,9 @@ func (x *Sender) probe(f *Flight, most int) {
 			s.Copy(f.stream(s.ID(), off, n, length, last), off)
 			f.slot(s, off, n, last)
 			s.Packed(off, n, last)
+			if x.trace != nil {
+				f.passed(Pass{Stream: s.ID(), Off: off, Bytes: n, Slots: 1, Fin: last, Lost: true, Probe: true, Mode: st.source(off)})
+			}
 			off += int64(n)
 			left -= n
 			fin = fin && !last

@@ -77,7 +77,7 @@ func (x *Sender) fill(f *Flight, a *asker, most int, vector bool) (slots int, mo
 		_, length, _ := f.plan(s.ID(), a.pos, len(p))
 		x.put(f, a, p, length, got == 0, &cuts)
 	}
-	x.commit(a, start, slots, &cuts)
+	x.commit(f, a, start, slots, &cuts)
 	return slots, full
 }
 
@@ -108,7 +108,7 @@ func (x *Sender) borrow(f *Flight, a *asker, most int) (slots int) {
 		x.put(f, a, p[:n], length, n == len(p), &cuts)
 		p = p[n:]
 	}
-	x.commit(a, start, slots, &cuts)
+	x.commit(f, a, start, slots, &cuts)
 	return slots
 }
 
@@ -143,11 +143,14 @@ func (x *Sender) put(f *Flight, a *asker, p []byte, length, last bool, cuts *cut
 
 // commit is the stream half of the commit for bytes from start on, in the hold of the
 // mutex in which the source's answer was taken in.
-func (x *Sender) commit(a *asker, start int64, slots int, cuts *cuts) {
+func (x *Sender) commit(f *Flight, a *asker, start int64, slots int, cuts *cuts) {
 	st := a.st
 	x.used += int64(st.send.PackedSource(start, cuts.lens[:slots], cuts.hashes[:slots], a.fin))
 	st.stats.Datagrams += uint64(slots)
 	st.stats.Bytes += uint64(a.pos - start)
+	if x.trace != nil {
+		f.passed(Pass{Stream: st.send.ID(), Off: start, Bytes: int(a.pos - start), Slots: slots, Fin: a.fin, Mode: a.mode})
+	}
 	x.latest = st
 }
 

@@ -59,6 +59,9 @@ func (x *Sender) flush(f *Flight, now time.Time) {
 	if x.inspect != nil {
 		x.inspect(f)
 	}
+	if x.trace != nil {
+		x.trace.Flight(f)
+	}
 	x.rec.OnSent(recovery.App, f.trains, now)
 	if f.early == nil {
 		x.keys.Sent(f.first, f.n)
@@ -162,6 +165,9 @@ func (x *Sender) transmit(f *Flight) {
 			// pending again and go out smaller. Nothing was lost, so congestion control
 			// is not told.
 			x.rec.OnUnsent(recovery.App, f.first+int64(f.sent), f.first+int64(f.n-1))
+			if x.trace != nil {
+				x.trace.Refused(f.first+int64(f.sent), f.first+int64(f.n-1))
+			}
 			break
 		}
 		// They cannot go out smaller. To have them pending again would be to try

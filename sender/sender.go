@@ -95,6 +95,7 @@ type Sender struct {
 
 	stats   Stats
 	inspect func(*Flight) // set by tests only: sees every flight as it is committed
+	trace   Trace         // nil: nobody listens
 }
 
 // Stats counts what a sender did.
@@ -113,13 +114,14 @@ type Config struct {
 	UDP          *udp.Conn
 	Route        *udp.Route
 	DatagramSize int
+	Trace        Trace // nil: nobody listens
 }
 
 // New returns a sender that is idle until [Sender.Start].
 func New(c Config) *Sender {
 	return &Sender{
 		host: c.Host, rec: c.Recovery, cc: c.Controller, pacer: c.Pacer, sched: c.Scheduler,
-		udp: c.UDP, route: c.Route, size: c.DatagramSize, skipIn: firstSkip,
+		udp: c.UDP, route: c.Route, size: c.DatagramSize, skipIn: firstSkip, trace: c.Trace,
 	}
 }
 

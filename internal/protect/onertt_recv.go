@@ -148,6 +148,10 @@ func errOldKey() error {
 	return keyUpdateError("a packet number was protected with older keys than a lower one")
 }
 
+// OpensPrevious tells whether the keys of the generation before still open packets.
+// Connection's goroutine.
+func (k *OneRTT) OpensPrevious() bool { return k.recv.prev != nil }
+
 // Received follows what the packets of a batch said about keys: if the peer
 // updated, sending updates too (RFC 9001 §6.2), and the next key is made (§6.3).
 // It also drops the previous key when it is three PTOs old (§6.5). Connection's

@@ -126,6 +126,9 @@ func (k *OneRTT) updateSend() error {
 	return nil
 }
 
+// SendGeneration tells how often the keys for sending have been updated. Monitor held.
+func (k *OneRTT) SendGeneration() uint64 { return k.send.gen }
+
 // Generations tells how often the keys for sending and for receiving have been
 // updated. Connection's goroutine, monitor held.
 func (k *OneRTT) Generations() (send, recv uint64) { return k.send.gen, k.recv.gen }

@@ -54,6 +54,9 @@ func (r *Recovery) OnAck(sp Space, ack *wire.Ack, ackDelay time.Duration, now ti
 	res.Eliciting = a.eliciting
 	res.LargestNewlyAcked = res.NewlyAcked && a.largest == largest
 	res.SpuriousPackets = a.late
+	if a.spurious != nil {
+		r.traceSpurious(sp, &a, largest, now)
+	}
 	if a.packets+a.late == 0 {
 		return res, nil
 	}
@@ -142,6 +145,7 @@ type acked struct {
 
 	late     int // declared lost earlier
 	lateTime time.Time
+	spurious []spurious // … one by one, if somebody wants to know
 }
 
 // settle walks the trains that the ranges cover and that are not settled yet.
@@ -197,6 +201,9 @@ func (a *acked) add(r *Recovery, s *space, t *Train, news uint16) {
 	if n := bits.OnesCount16(late & t.InFlight); n > 0 && !t.Probe {
 		a.late += n
 		a.lateTime = t.Time // descending order: ends with the earliest
+		if r.trace != nil {
+			a.noteSpurious(t, late&t.InFlight)
+		}
 	}
 	t.tell(news, true, r.owner)
 }

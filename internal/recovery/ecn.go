@@ -12,6 +12,7 @@ type ecnSpace struct {
 // ecnPath is whether marks survive the path (RFC 9000 §13.4.2).
 type ecnPath struct {
 	failed            bool
+	why               string
 	sent, acked, lost uint64 // marked packets
 }
 
@@ -29,15 +30,18 @@ func (r *Recovery) validateECN(s *space, ack *wire.Ack, ect0 uint64) (ce, ok boo
 	}
 	e := &s.ecn
 	switch {
-	case !ack.ECN:
-		if ect0 == 0 {
-			return false, true
-		}
-		fallthrough // marked packets, and the peer did not see the marks
-	case ack.ECT0 < e.ect0, ack.ECT1 < e.ect1, ack.CE < e.ce, // counts never fall
-		ack.ECT0-e.ect0+ack.CE-e.ce < ect0,     // marks were taken off
-		ack.ECT0+ack.CE > e.sent, ack.ECT1 > 0: // marks were put on
-		r.ecn.failed = true
+	case !ack.ECN && ect0 == 0:
+		return false, true
+	case !ack.ECN: // marked packets, and the peer did not see the marks
+		r.ecn.fail("ACK of marked packets without ECN counts")
+	case ack.ECT0 < e.ect0, ack.ECT1 < e.ect1, ack.CE < e.ce:
+		r.ecn.fail("ECN counts fell")
+	case ack.ECT0-e.ect0+ack.CE-e.ce < ect0:
+		r.ecn.fail("marks were taken off")
+	case ack.ECT0+ack.CE > e.sent, ack.ECT1 > 0:
+		r.ecn.fail("marks were put on")
+	}
+	if r.ecn.failed {
 		return false, false
 	}
 	ce = ack.CE > e.ce
@@ -50,6 +54,8 @@ func (r *Recovery) allMarkedLost() bool {
 	if r.ecn.failed || r.ecn.acked > 0 || r.ecn.lost < ecnProof {
 		return false
 	}
-	r.ecn.failed = true
+	r.ecn.fail("no marked packet arrived")
 	return true
 }
+
+func (p *ecnPath) fail(why string) { p.failed, p.why = true, why }

@@ -50,6 +50,9 @@ func (r *Recovery) detectLost(sp Space, now time.Time) congestion.Loss {
 				low = i
 			}
 			high = i
+			if r.trace != nil {
+				r.traceLost(sp, t, gone, !t.Time.After(lostBefore))
+			}
 			r.lose(s, t, gone, now, &loss)
 		}
 	}

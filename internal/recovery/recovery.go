@@ -23,6 +23,7 @@ type Config struct {
 	IsClient   bool
 	Owner      Owner                 // hears of Frames; may be nil if no train carries any
 	Controller congestion.Controller // not nil
+	Trace      Trace                 // nil: nobody listens
 }
 
 // Stats counts over the whole connection.
@@ -42,6 +43,7 @@ type Recovery struct {
 	client bool
 	owner  Owner
 	ctl    congestion.Controller
+	trace  Trace
 
 	spaces   [NumSpaces]space
 	free     []*Train
@@ -90,6 +92,7 @@ func New(cfg Config) *Recovery {
 		client:      cfg.IsClient,
 		owner:       cfg.Owner,
 		ctl:         cfg.Controller,
+		trace:       cfg.Trace,
 		rtt:         RTT{Smoothed: initialRTT, Var: initialRTT / 2},
 		maxAckDelay: defaultDelay,
 		validated:   !cfg.IsClient, // RFC 9002 A.8: clients validate the server implicitly

@@ -69,3 +69,11 @@ func (s skips) back(pn, n int64) int64 {
 	}
 	return limit
 }
+
+// between is how many numbers of lo..hi were never sent.
+func (s skips) between(lo, hi int64) (n int64) {
+	for _, r := range s {
+		n += max(0, min(r.Hi, hi)-max(r.Lo, lo)+1)
+	}
+	return n
+}
