@@ -89,9 +89,18 @@ var (
 	green  = color.RGBA{0x2f, 0x85, 0x5a, 0xff}
 )
 
-// picture draws two charts beside each other.
+// picture writes the SVG.
 func picture(w io.Writer, stacks []stack) error {
-	const width, height = 24 * vg.Centimeter, 11 * vg.Centimeter
+	canvas := vgsvg.New(24*vg.Centimeter, 11*vg.Centimeter)
+	if err := paint(draw.New(canvas), stacks); err != nil {
+		return err
+	}
+	_, err := canvas.WriteTo(w)
+	return err
+}
+
+// paint draws two charts beside each other.
+func paint(dc draw.Canvas, stacks []stack) error {
 	speed, err := chart("Throughput", "Gbit/s", stacks, []series{
 		{"", blue, func(s stack) [3]float64 { return s.Gbit }},
 	})
@@ -105,13 +114,10 @@ func picture(w io.Writer, stacks []stack) error {
 	if err != nil {
 		return err
 	}
-	canvas := vgsvg.New(width, height)
 	tiles := draw.Tiles{Rows: 1, Cols: 2, PadX: 8 * vg.Millimeter, PadTop: 3 * vg.Millimeter, PadBottom: 3 * vg.Millimeter, PadLeft: 3 * vg.Millimeter, PadRight: 3 * vg.Millimeter}
-	dc := draw.New(canvas)
 	speed.Draw(tiles.At(dc, 0, 0))
 	cost.Draw(tiles.At(dc, 1, 0))
-	_, err = canvas.WriteTo(w)
-	return err
+	return nil
 }
 
 // series is one bar for each stack.
@@ -136,7 +142,10 @@ func chart(title, unit string, stacks []stack, all []series) (*plot.Plot, error)
 	p.NominalX(names...)
 	p.X.Tick.Label.Rotation = 0.5
 	p.X.Tick.Label.XAlign = draw.XRight
-	width := vg.Points(40) / vg.Length(1+len(all))
+	width := vg.Points(44) / vg.Length(len(all))
+	if len(all) == 1 {
+		width /= 2
+	}
 	grid := plotter.NewGrid()
 	grid.Vertical.Width = 0
 	p.Add(grid)
@@ -170,6 +179,7 @@ func chart(title, unit string, stacks []stack, all []series) (*plot.Plot, error)
 		text.Offset = vg.Point{X: bars.Offset, Y: vg.Points(3)}
 		for j := range text.TextStyle {
 			text.TextStyle[j].XAlign = draw.XCenter
+			text.TextStyle[j].Font.Size = vg.Points(8)
 		}
 		p.Add(text)
 		if len(all) == 1 { // with several bars to a stack they would be in the wrong place
