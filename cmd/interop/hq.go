@@ -1,0 +1,55 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"strings"
+)
+
+// hq is HTTP/0.9 on QUIC as the interop runner speaks it: each request is one line on a
+// stream of its own, and its answer is the file and nothing else.
+type hq struct{}
+
+func (hq) alpn() string                      { return "hq-interop" }
+func (hq) done() uint64                      { return 0 }
+func (hq) start(context.Context, conn) error { return nil }
+
+func (hq) get(ctx context.Context, c conn, u *url.URL, w io.Writer) error {
+	s, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.release()
+	if _, err := fmt.Fprintf(s, "GET %s\r\n", u.Path); err != nil {
+		return err
+	}
+	if err := s.closeWrite(); err != nil {
+		return err
+	}
+	_, err = io.Copy(w, struct{ io.Reader }{s})
+	return err
+}
+
+func (hq) answer(ctx context.Context, s stream, www *os.Root) error {
+	request, err := io.ReadAll(io.LimitReader(s, maxRequest))
+	s.release()
+	if err != nil {
+		return err
+	}
+	path, isGet := strings.CutPrefix(strings.TrimRight(string(request), "\r\n"), "GET ")
+	if !isGet {
+		s.reset()
+		return errors.New("a request that is no GET")
+	}
+	f, size, err := openFile(www, path)
+	if err != nil {
+		s.reset()
+		return err
+	}
+	defer f.Close()
+	return s.send(ctx, f, size)
+}

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"context"
+	"io"
+	"net/url"
+	"os"
+)
+
+// A protocol is a way to ask for files on a QUIC connection.
+type protocol interface {
+	alpn() string
+	// start readies a new connection, on either side, and returns at once.
+	start(ctx context.Context, c conn) error
+	// get asks for the file u names, writes it to w, and uses up one stream.
+	get(ctx context.Context, c conn, u *url.URL, w io.Writer) error
+	// answer serves the request on s with a file of www.
+	answer(ctx context.Context, s stream, www *os.Root) error
+	// done is the code to close a connection with when all is well.
+	done() uint64
+}
+
+// maxRequest bounds what a server reads of a request, in bytes.
+const maxRequest = 16 << 10
+
+// openFile opens the file that a URL's path names; www keeps it from pointing elsewhere.
+func openFile(www *os.Root, path string) (f *os.File, size int64, err error) {
+	for len(path) > 0 && path[0] == '/' {
+		path = path[1:]
+	}
+	if f, err = www.Open(path); err != nil {
+		return nil, 0, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = &os.PathError{Op: "open", Path: path, Err: os.ErrInvalid}
+	}
+	if err != nil {
+		f.Close()
+		return nil, 0, err
+	}
+	return f, info.Size(), nil
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// A scenario is what a relay does to the datagrams between client and server, in the
+// terms of the runner's simulator.
+type scenario struct {
+	delay time.Duration // one way
+	mbps  float64       // 10^6 bits per second, each way
+	queue int           // datagrams that may wait for the link; more are lost
+
+	lose, damage trouble       // both ways
+	loseUp       []int         // datagrams to the server that are lost, counted from 1
+	on, off      time.Duration // the link works for on, and loses all for off, and so on
+
+	// From firstRebind after the first 1-RTT packet on, and every rebindEvery from
+	// then, the server sees the client at another port, and with rebindAddr at another
+	// address as well. The old ones lead nowhere.
+	firstRebind, rebindEvery time.Duration
+	rebindAddr               bool
+}
+
+// A trouble befalls datagrams at a rate, but not more than burst of them in a row.
+type trouble struct {
+	rate  float64
+	burst int
+}
+
+// plain is the runner's usual link.
+var plain = scenario{delay: 15 * time.Millisecond, mbps: 10, queue: 25}
+
+// with returns a copy that f has changed.
+func (s scenario) with(f func(*scenario)) scenario {
+	f(&s)
+	return s
+}
+
+// fate is what becomes of a datagram.
+type fate uint8
+
+const (
+	passed  fate = iota
+	lost         // on purpose
+	damaged      // arrives with a wrong bit
+	crowded      // found the queue full
+	stale        // went to an address that the client has no more
+)
+
+// fates deals out fates to the datagrams of one direction.
+type fates struct {
+	*scenario
+	up            bool
+	rnd           *rand.Rand
+	n             int // datagrams so far
+	lostRow, dmgR int // that many of the last ones were lost, damaged
+}
+
+// next is the fate of a datagram that arrives since after the first one did.
+func (f *fates) next(since time.Duration) fate {
+	f.n++
+	if f.up && slices.Contains(f.loseUp, f.n) {
+		return lost
+	}
+	if f.off > 0 && since%(f.on+f.off) >= f.on {
+		return lost
+	}
+	if f.lose.befalls(f.rnd, &f.lostRow) {
+		return lost
+	}
+	if f.damage.befalls(f.rnd, &f.dmgR) {
+		return damaged
+	}
+	return passed
+}
+
+func (t trouble) befalls(rnd *rand.Rand, row *int) bool {
+	if t.rate == 0 || *row >= t.burst || rnd.Float64() >= t.rate {
+		*row = 0
+		return false
+	}
+	*row++
+	return true
+}
+
+func (f fate) String() string {
+	return [...]string{"passed", "lost", "damaged", "crowded", "stale"}[f]
+}

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+
+	"github.com/quic-go/quic-go/qlog"
+
+	"github.com/volley-quic/volley/emit"
+	"github.com/volley-quic/volley/quic"
+)
+
+type volleyStack struct{}
+
+func (volleyStack) config(o options) *quic.Config {
+	c := &quic.Config{Allow0RTT: o.early, Tracer: qlog.DefaultConnectionTracer}
+	if o.smallWindows {
+		c.InitialStreamReceiveWindow = smallStreamWindow
+		c.InitialConnectionReceiveWindow = smallConnWindow
+	}
+	if o.version2 {
+		c.Versions = []quic.Version{quic.Version2}
+	}
+	return c
+}
+
+func (v volleyStack) listen(pc *net.UDPConn, conf *tls.Config, o options) (listener, error) {
+	tr := &quic.Transport{Conn: pc}
+	if o.retry {
+		tr.VerifySourceAddress = func(net.Addr) bool { return true }
+	}
+	// Early: what comes right behind the handshake is answered right behind it, and
+	// 0-RTT data before.
+	l, err := tr.ListenEarly(conf, v.config(o))
+	if err != nil {
+		return nil, err
+	}
+	return &volleyListener{tr, l}, nil
+}
+
+type volleyListener struct {
+	tr *quic.Transport
+	l  *quic.EarlyListener
+}
+
+func (l *volleyListener) accept(ctx context.Context) (conn, error) {
+	c, err := l.l.Accept(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &volleyConn{Conn: c}, nil
+}
+
+func (l *volleyListener) close() {
+	l.tr.Close()
+	l.tr.Conn.Close()
+}
+
+func (v volleyStack) dial(ctx context.Context, addr *net.UDPAddr, conf *tls.Config, o options) (conn, error) {
+	pc, err := clientSocket(addr)
+	if err != nil {
+		return nil, err
+	}
+	tr := &quic.Transport{Conn: pc}
+	dial := tr.Dial
+	if o.early {
+		dial = tr.DialEarly
+	}
+	c, err := dial(ctx, addr, conf, v.config(o))
+	if err != nil {
+		tr.Close()
+		pc.Close()
+		return nil, err
+	}
+	return &volleyConn{c, func() { tr.Close(); pc.Close() }}, nil
+}
+
+type volleyConn struct {
+	*quic.Conn
+	release func() // closes the socket that dial opened
+}
+
+func (c *volleyConn) open(ctx context.Context) (stream, error) {
+	s, err := c.OpenStreamSync(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return volleyStream{s.SendStream, s.ReceiveStream}, nil
+}
+
+func (c *volleyConn) accept(ctx context.Context) (stream, error) {
+	s, err := c.AcceptStream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return volleyStream{s.SendStream, s.ReceiveStream}, nil
+}
+
+func (c *volleyConn) openUni(ctx context.Context) (stream, error) {
+	s, err := c.OpenUniStreamSync(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return volleyStream{SendStream: s}, nil
+}
+
+func (c *volleyConn) acceptUni(ctx context.Context) (io.Reader, error) {
+	return c.AcceptUniStream(ctx)
+}
+
+func (c *volleyConn) close(code uint64) {
+	c.CloseWithError(quic.ApplicationErrorCode(code), "")
+	if c.release != nil {
+		c.release()
+	}
+}
+
+func (c *volleyConn) wait(ctx context.Context) error {
+	select {
+	case <-c.Context().Done():
+		return context.Cause(c.Context())
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+type volleyStream struct {
+	*quic.SendStream
+	*quic.ReceiveStream
+}
+
+func (s volleyStream) flush() error      { return nil }
+func (s volleyStream) closeWrite() error { return s.SendStream.Close() }
+func (s volleyStream) reset()            { s.CancelWrite(0) }
+func (s volleyStream) release()          {}
+
+// send lets the file be read straight into packets.
+func (s volleyStream) send(ctx context.Context, src io.ReaderAt, n int64) error {
+	_, err := s.SendFrom(ctx, src, 0, n, emit.End())
+	return err
+}
