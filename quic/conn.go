@@ -98,6 +98,7 @@ type Conn struct {
 	held       int           // buffers that streams keep data in
 	heldFree   []*heldBuffer // for reuse
 	control    controlQueue
+	blockedAt  int64 // limit of the last DATA_BLOCKED; -1: none
 	streams    streams
 	flow       connFlow
 
@@ -183,6 +184,7 @@ func newConn(p connParams) (*Conn, error) {
 		origDst: p.origDst, retry: p.retrySrc, token: p.token, negotiated: p.negotiated,
 		validated: p.isClient || p.addrValidated,
 		createdAt: time.Now(),
+		blockedAt: -1,
 	}
 	c.lastReceived, c.idleFrom = c.createdAt, c.createdAt
 	c.ctx, c.cancel = context.WithCancelCause(p.ctx)

@@ -101,6 +101,10 @@ func (q *controlQueue) answerPath(data [8]byte) {
 
 // Due implements sender.Host.
 func (m *monitor) Due(now time.Time) (control, ack bool) {
+	if limit, blocked := m.snd.Credit(); blocked && limit != m.blockedAt {
+		m.blockedAt = limit // said once for each limit, and again if it is lost
+		m.control.add(frameBlocked, 0)
+	}
 	return m.control.any() || len(m.datagrams.out) > 0, m.spaces[recovery.App].acks.due(now)
 }
 

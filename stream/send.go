@@ -202,6 +202,9 @@ func (s *Send) Packed(off int64, n int, fin bool) int {
 		s.next = end
 		s.h.Buffered(-fresh)
 		s.drained()
+		if s.Blocked() {
+			s.h.SendReady(s)
+		}
 	}
 	s.wakeSource()
 	return fresh
