@@ -160,6 +160,12 @@ func (q *queue) insert(b *Block) {
 		*q.at(i) = *q.at(i - 1)
 	}
 	*q.at(i) = queued{b.off, b}
+	// The search must not end at an empty entry within b: b may hold more than the block
+	// did that began where it begins.
+	end := b.off + int64(b.n)
+	for i++; i < q.n && q.at(i).off < end; i++ {
+		q.at(i).off = end
+	}
 }
 
 // find returns the index of the last entry that begins at or below off, or -1.
@@ -195,7 +201,10 @@ func (q *queue) copyOut(dst []byte, off int64) bool {
 			return false
 		}
 		b := q.at(i).b
-		if b == nil || off < b.off || off >= b.off+int64(b.n) {
+		if b == nil {
+			continue
+		}
+		if off < b.off || off >= b.off+int64(b.n) {
 			return false
 		}
 		k := copy(dst, b.buf[off-b.off:b.n])

@@ -1,0 +1,43 @@
+package stream
+
+import (
+	"bytes"
+	"testing"
+)
+
+// A block that is put back may reach over the places of several that are gone, and bytes
+// that span two such blocks lie together.
+func TestQueueInsertOverEmptyEntries(t *testing.T) {
+	var q queue
+	block := func(off int64, n int) *Block {
+		b := Get(n)
+		b.off, b.n, b.live = off, n, n
+		for i := range n {
+			b.buf[i] = byte(off) + byte(i)
+		}
+		return b
+	}
+	for i := range int64(6) {
+		q.push(block(i*10, 10))
+	}
+	for i := 1; i < 5; i++ {
+		q.at(i).b.Release()
+		q.drop(i)
+	}
+	q.insert(block(15, 20)) // over the places of 20 and 30
+	q.insert(block(10, 5))
+	q.insert(block(35, 15)) // over that of 40
+
+	want := make([]byte, 60)
+	for i := range want {
+		want[i] = byte(i)
+	}
+	for lo := range 60 {
+		for hi := lo + 1; hi <= 60; hi++ {
+			got := make([]byte, hi-lo)
+			if !q.copyOut(got, int64(lo)) || !bytes.Equal(got, want[lo:hi]) {
+				t.Fatalf("bytes %d to %d are %v", lo, hi, got)
+			}
+		}
+	}
+}
