@@ -49,6 +49,9 @@ func (r *Recv) Read(p []byte) (int, error) {
 // need be it gives the peer credit for them, up to the largest window; more
 // than that never comes.
 func (r *Recv) Peek(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
 	h := r.h
 	h.Lock()
 	defer h.Unlock()
@@ -56,9 +59,6 @@ func (r *Recv) Peek(p []byte) (int, error) {
 		return 0, err
 	}
 	defer r.gate.leave()
-	if len(p) == 0 {
-		return 0, r.endErr()
-	}
 	end := r.read + int64(len(p))
 	if end > r.limit && r.final < 0 && !r.discarded {
 		r.window = min(max(r.window, int64(len(p))), r.maxWindow)

@@ -70,8 +70,10 @@ type Send struct {
 	want      want
 	reset     resetState
 	unbuffer  bool // SetWriteBuffer(0, 0)
+	marked    bool // SetWriteBuffer has set the high mark
 	paused    bool // unsent reached high and has not fallen to low since
 	corked    bool
+	told      bool // the application knows that the stream was reset
 	closing   bool // Close was called: no call may begin to add bytes
 	finQueued bool // acc is the final size
 	finSent   bool
@@ -329,6 +331,7 @@ func (s *Send) BlockedLost(limit int64) {
 // acknowledged may never arrive. It does nothing if the stream has ended.
 func (s *Send) Cancel(code uint64) {
 	s.h.Lock()
+	s.learn()
 	if s.err != nil || s.done {
 		s.h.Unlock()
 		return
@@ -410,8 +413,23 @@ func (s *Send) ResetAcked() {
 		return
 	}
 	s.reset = resetAcked
-	s.done = true
-	s.h.SendDone(s)
+	s.finishReset()
+}
+
+// learn notes that the application knows that the stream is over, or will be.
+func (s *Send) learn() {
+	s.told = true
+	s.finishReset()
+}
+
+// finishReset ends a stream whose RESET_STREAM is acknowledged, once the application has
+// heard of it or has nothing more to send. Before, somebody still works for it: a peer
+// that stops stream after stream must not be given new ones for them.
+func (s *Send) finishReset() {
+	if s.reset == resetAcked && !s.done && (s.told || s.closing) {
+		s.done = true
+		s.h.SendDone(s)
+	}
 }
 
 // HasPending reports whether Next, with enough connection credit, or ResetDue
@@ -519,8 +537,9 @@ func (s *Send) Context() context.Context {
 	if c != nil {
 		return c.Context
 	}
-	// The parent may be of the application's making: no lock here.
-	ctx, cancel := context.WithCancelCause(s.h.Context())
+	// It ends when the stream does, for the stream's own reason, and has only values of
+	// its parent, which may be of the application's making: no lock here.
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(s.h.Context()))
 	mine := &streamContext{ctx, cancel}
 	s.h.Lock()
 	if s.ctx == nil {

@@ -202,8 +202,9 @@ func (s *Send) WriteOwned(p []byte, release func()) (int, error) {
 }
 
 // TryWriteAll writes all of p or nothing, and never waits: it returns
-// Errors.WouldBlock if the unsent bytes are at the high mark, p goes beyond
-// the peer's credit for the stream, or another write is going on.
+// Errors.WouldBlock if p goes beyond the peer's credit for the stream, or
+// another write is going on; and if the unsent bytes are at the high mark, but
+// only one that SetWriteBuffer has set.
 func (s *Send) TryWriteAll(p []byte) error {
 	h := s.h
 	h.Lock()
@@ -214,7 +215,7 @@ func (s *Send) TryWriteAll(p []byte) error {
 	case len(p) == 0:
 	case s.gate.inside == aSource:
 		err = emit.ErrBusy
-	case s.gate.inside != nobody || s.room() <= 0 || s.acc+int64(len(p)) > s.credit:
+	case s.gate.inside != nobody || s.marked && s.room() <= 0 || s.acc+int64(len(p)) > s.credit:
 		err = errs.WouldBlock
 	default:
 		s.gate.inside = aCall
@@ -243,6 +244,7 @@ func (s *Send) Close() error {
 		return nil
 	}
 	if s.err != nil {
+		s.learn()
 		err := s.err
 		if s.reset == resetNone && s.done { // the connection is gone, and the stream with it
 			err = nil
@@ -281,7 +283,7 @@ func (s *Send) SetWriteBuffer(low, high int) error {
 		return errWriteBuffer
 	}
 	s.h.Lock()
-	s.unbuffer = high == 0
+	s.unbuffer, s.marked = high == 0, high > 0
 	if s.unbuffer {
 		low, high = DefaultLow, DefaultHigh
 	}
@@ -357,6 +359,9 @@ func (s *Send) endErr() error {
 	if s.closing && s.reset == resetNone {
 		return errs.Closed
 	}
+	if s.err != nil {
+		s.learn()
+	}
 	return s.err
 }
 
@@ -384,6 +389,9 @@ func (s *Send) enter(who uint8) error {
 // exit lets the next call in, and does what Close left to this one.
 func (s *Send) exit(due *bool) {
 	s.gate.leave()
+	if s.err != nil {
+		s.learn() // from the call that leaves
+	}
 	if s.closing && !s.finQueued && s.err == nil {
 		s.queueFin()
 		*due = true
