@@ -25,8 +25,8 @@ import (
 // Calls on a connection and on its streams return, once it is over:
 //   - [ApplicationError] if one of the applications closed it,
 //   - [TransportError] if one side found the other to break the protocol,
-//   - [IdleTimeoutError] if the peer fell silent, [HandshakeTimeoutError] if it did
-//     so, or was too slow, during the handshake,
+//   - [IdleTimeoutError] if the peer fell silent, [HandshakeTimeoutError] if it was too
+//     slow during the handshake,
 //   - [StatelessResetError] if the peer has forgotten the connection,
 //   - [VersionNegotiationError] if there is no common version,
 //   - [ErrTransportClosed] if the Transport was closed under it.
@@ -364,11 +364,7 @@ func (c *Conn) tick(now time.Time) (over bool) {
 	}
 	if t := c.idleDeadline(); !now.Before(t) {
 		// Silence needs no telling: the peer's timer runs as well (RFC 9000 §10.1).
-		var err error = &IdleTimeoutError{}
-		if !c.complete {
-			err = &HandshakeTimeoutError{}
-		}
-		c.abandon(err)
+		c.abandon(&IdleTimeoutError{})
 		return true
 	}
 	if t := c.keepAliveAt(); !t.IsZero() && !now.Before(t) {

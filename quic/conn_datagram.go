@@ -40,19 +40,13 @@ func (d *datagrams) init() {
 	d.come = make(chan struct{}, 1)
 }
 
-var (
-	errNoDatagrams     = errors.New("datagram support disabled")
-	errPeerNoDatagrams = errors.New("peer doesn't support datagrams")
-)
+var errNoDatagrams = errors.New("datagram support disabled")
 
 // SendDatagram sends p as an unreliable message, if the peer takes them (RFC 9221): it
 // may be lost, and is not sent again. It waits while too many messages wait to be sent.
 // A message that does not fit into a packet is a [DatagramTooLargeError]; one that fitted
 // when it was queued is dropped if packets have become smaller since.
 func (c *Conn) SendDatagram(p []byte) error {
-	if !c.config.EnableDatagrams {
-		return errNoDatagrams
-	}
 	msg := bytes.Clone(p)
 	for {
 		c.mu.Lock()
@@ -63,7 +57,7 @@ func (c *Conn) SendDatagram(p []byte) error {
 		}
 		if c.params == nil || c.params.MaxDatagramFrame == 0 {
 			c.mu.Unlock()
-			return errPeerNoDatagrams
+			return errNoDatagrams
 		}
 		if most := c.maxDatagram(); len(p) > most {
 			c.mu.Unlock()
@@ -96,6 +90,9 @@ func (c *Conn) maxDatagram() int {
 func (c *Conn) ReceiveDatagram(ctx context.Context) ([]byte, error) {
 	if !c.config.EnableDatagrams {
 		return nil, errNoDatagrams
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
 	}
 	for {
 		c.mu.Lock()

@@ -169,7 +169,7 @@ func TestHandshakeTimeouts(t *testing.T) {
 			begin := time.Now()
 			p.start()
 			_, err := p.dialing.result()
-			if !errors.Is(err, &HandshakeTimeoutError{}) || time.Since(begin) != 2*time.Second {
+			if !errors.Is(err, &IdleTimeoutError{}) || time.Since(begin) != 2*time.Second {
 				t.Errorf("after %v, Dial returned %v", time.Since(begin), err)
 			}
 			if len(p.transport.ids) != 0 {
@@ -198,7 +198,7 @@ func TestHandshakeTimeouts(t *testing.T) {
 			p.writeCrypto(wire.Initial)
 			p.collect()
 			p.advance(3 * time.Second)
-			if err := p.cause(); !errors.Is(err, &HandshakeTimeoutError{}) {
+			if err := p.cause(); !errors.Is(err, &IdleTimeoutError{}) {
 				t.Errorf("the cause is %v", err)
 			}
 			if len(p.transport.ids) != 0 {

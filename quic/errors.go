@@ -281,11 +281,14 @@ func (e *StreamError) Is(target error) bool {
 	return ok && *e == *t
 }
 
-// A StreamLimitReachedError is returned by OpenStream and OpenUniStream while the
+// A *StreamLimitReachedError is returned by OpenStream and OpenUniStream while the
 // peer allows no further stream (RFC 9000 §4.6); the Sync variants wait instead.
 type StreamLimitReachedError struct{}
 
 func (StreamLimitReachedError) Error() string { return "too many open streams" }
+
+// errStreamLimit is a pointer, as in quic-go: that is what applications look for.
+var errStreamLimit error = &StreamLimitReachedError{}
 
 // A DatagramTooLargeError is returned by SendDatagram for a payload that does not
 // fit into a packet, or that the peer does not take (RFC 9221 §3, §5).

@@ -149,7 +149,7 @@ func TestInteropStreamLimits(t *testing.T) {
 					open = append(open, st)
 				}
 				if v, ok := way.a.(volleyConn); ok {
-					if _, err := v.OpenStream(); !errors.As(err, new(StreamLimitReachedError)) {
+					if _, err := v.OpenStream(); !errors.As(err, new(*StreamLimitReachedError)) {
 						t.Fatalf("a fourth stream: %v", err)
 					}
 				}

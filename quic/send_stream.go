@@ -62,9 +62,22 @@ func (s *SendStream) WriteOwned(p []byte, release func()) (int, error) {
 	return s.send.WriteOwned(p, release)
 }
 
-// TryWriteAll queues all of p if the peer's flow control credit admits it at once, and
-// otherwise nothing: then the error is [ErrWouldBlock]. It never waits.
-func (s *SendStream) TryWriteAll(p []byte) error { return s.send.TryWriteAll(p) }
+// TryWriteAll queues all of p if the peer's flow control credit, for the stream and the
+// connection, admits it at once, and otherwise nothing: then the error is [ErrWouldBlock].
+// It never waits. A high watermark counts as well if [SendStream.SetWriteBuffer] has set
+// it: then [SendStream.Writable] tells when to try again.
+func (s *SendStream) TryWriteAll(p []byte) error {
+	if err := s.send.TryWriteAll(nil); err != nil || len(p) == 0 {
+		return err // nothing may be written at all
+	}
+	s.conn.mu.Lock()
+	left := s.conn.snd.CreditLeft()
+	s.conn.mu.Unlock()
+	if int64(len(p)) > left {
+		return ErrWouldBlock
+	}
+	return s.send.TryWriteAll(p)
+}
 
 // WriteWithLimit is Write under a limit of the application's own: limiter is asked, in
 // this goroutine and without any lock, how many of the next max bytes may be sent, once for

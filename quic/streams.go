@@ -372,7 +372,7 @@ func (ss *streams) openStream(k int) (*halves, error) {
 		return nil, ss.closeErr
 	}
 	if ss.opened[k] >= ss.allowed[k] {
-		return nil, StreamLimitReachedError{}
+		return nil, errStreamLimit
 	}
 	id := ss.opened[k]<<2 | int64(k)<<1
 	if !ss.c.isClient {
@@ -387,7 +387,7 @@ func (ss *streams) tryOpen(k int) (*halves, error) {
 	ss.c.mu.Lock()
 	defer ss.c.mu.Unlock()
 	if ss.closeErr == nil && len(ss.waiters[k]) > 0 {
-		return nil, StreamLimitReachedError{}
+		return nil, errStreamLimit
 	}
 	return ss.openStream(k)
 }
@@ -397,11 +397,14 @@ func (ss *streams) tryOpen(k int) (*halves, error) {
 func (ss *streams) waitOpen(ctx context.Context, k int) (*halves, error) {
 	ss.c.mu.Lock()
 	defer ss.c.mu.Unlock()
-	if err := context.Cause(ctx); err != nil {
+	if ss.closeErr != nil {
+		return nil, ss.closeErr
+	}
+	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	if len(ss.waiters[k]) == 0 {
-		if h, err := ss.openStream(k); err != (StreamLimitReachedError{}) {
+		if h, err := ss.openStream(k); err != errStreamLimit {
 			return h, err
 		}
 	}
@@ -419,13 +422,13 @@ func (ss *streams) waitOpen(ctx context.Context, k int) (*halves, error) {
 		select {
 		case <-ch:
 		case <-ctx.Done():
-			err = context.Cause(ctx)
+			err = ctx.Err()
 		}
 		ss.c.mu.Lock()
 		if err != nil {
 			return nil, err
 		}
-		if h, err := ss.openStream(k); err != (StreamLimitReachedError{}) {
+		if h, err := ss.openStream(k); err != errStreamLimit {
 			return h, err
 		}
 	}
@@ -433,7 +436,7 @@ func (ss *streams) waitOpen(ctx context.Context, k int) (*halves, error) {
 
 // OpenStream opens a bidirectional stream. The peer hears of it with the first data, or
 // when it is closed. If the peer allows no more streams, the error is a
-// [StreamLimitReachedError].
+// *[StreamLimitReachedError].
 func (c *Conn) OpenStream() (*Stream, error) {
 	h, err := c.streams.tryOpen(bidi)
 	if err != nil {
@@ -442,7 +445,8 @@ func (c *Conn) OpenStream() (*Stream, error) {
 	return &Stream{h.send, h.recv}, nil
 }
 
-// OpenStreamSync is OpenStream, but waits until the peer allows a stream.
+// OpenStreamSync is OpenStream, but waits until the peer allows a stream. When ctx ends,
+// the error is ctx.Err().
 func (c *Conn) OpenStreamSync(ctx context.Context) (*Stream, error) {
 	h, err := c.streams.waitOpen(ctx, bidi)
 	if err != nil {
@@ -505,7 +509,7 @@ func accept[S any](ctx context.Context, c *Conn, k int, queue *[]*S) (*S, error)
 		select {
 		case <-arrived:
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return nil, ctx.Err()
 		}
 	}
 }

@@ -743,7 +743,7 @@ func TestOpenStreamSync(t *testing.T) {
 		p.wantIdle("once")
 		p.lose()
 		p.wantFrame("it was lost", wire.OneRTT, blocked(1))
-		if _, err := p.openNow(kind); !errors.Is(err, StreamLimitReachedError{}) {
+		if _, err := p.openNow(kind); !errors.As(err, new(*StreamLimitReachedError)) {
 			t.Errorf("OpenStream returned %v", err)
 		}
 		p.writeFrames(wire.OneRTT, wire.MaxStreams{Uni: kind == uni, Max: 3})
@@ -757,7 +757,7 @@ func TestOpenStreamSync(t *testing.T) {
 			}
 		}
 		p.wantFrame("two still wait", wire.OneRTT, blocked(3))
-		if _, err := p.openNow(kind); !errors.Is(err, StreamLimitReachedError{}) {
+		if _, err := p.openNow(kind); !errors.As(err, new(*StreamLimitReachedError)) {
 			t.Errorf("OpenStream returned %v", err)
 		}
 		p.writeFrames(wire.OneRTT, wire.MaxStreams{Uni: kind == uni, Max: 10})

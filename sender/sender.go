@@ -199,6 +199,10 @@ func (x *Sender) Credit() (limit int64, blocked bool) {
 	return x.credit, x.used >= x.credit && (x.unsent > 0 || x.starved)
 }
 
+// CreditLeft is how many bytes may be added to the connection's streams and be sent
+// without more credit from the peer. The mutex is held.
+func (x *Sender) CreditLeft() int64 { return x.credit - x.used - int64(x.unsent) }
+
 // Stats returns a copy of the counters.
 func (x *Sender) Stats() Stats { return x.stats }
 

@@ -15,7 +15,9 @@ func alertError(err error) error {
 	if !errors.As(err, &alert) {
 		return &wire.Error{Code: wire.InternalError, Reason: err.Error(), Err: err}
 	}
-	return &wire.Error{Code: wire.CryptoError(uint8(alert)), FrameType: wire.FrameCrypto, Reason: err.Error(), Err: err}
+	// The code says enough: the reason would tell the peer, who has not shown who it is,
+	// what is wrong with it or with us.
+	return &wire.Error{Code: wire.CryptoError(uint8(alert)), Err: err}
 }
 
 func cryptoError(code wire.ErrorCode, format string, args ...any) error {
