@@ -259,7 +259,8 @@ func (s *Send) AppendBlock(b *Block, n int) error {
 		return err
 	}
 	s.link(b, n)
-	s.publish(n)
+	s.h.Buffered(n)
+	s.publish()
 	return nil
 }
 

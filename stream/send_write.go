@@ -188,7 +188,8 @@ func (s *Send) WriteOwned(p []byte, release func()) (int, error) {
 	if err == nil {
 		n, due = len(p), true
 		s.link(b, n)
-		s.publish(n)
+		h.Buffered(n)
+		s.publish()
 	} else {
 		b.free(h)
 	}
@@ -441,6 +442,8 @@ func (s *Send) copyIn(c *pieces, k int, fin, timed bool) error {
 		size = max(size, min(2*len(s.q.last().buf), chunk))
 	}
 	s.filling = tail
+	// They count from here on, or writers on many streams would all see the same room.
+	s.h.Buffered(k)
 	s.h.Unlock()
 
 	if spare > 0 {
@@ -459,6 +462,7 @@ func (s *Send) copyIn(c *pieces, k int, fin, timed bool) error {
 		err = os.ErrDeadlineExceeded
 	}
 	if err != nil {
+		s.h.Buffered(-k)
 		if fresh != nil {
 			fresh.free(s.h)
 		}
@@ -483,7 +487,7 @@ func (s *Send) copyIn(c *pieces, k int, fin, timed bool) error {
 	if fin {
 		s.queueFin()
 	}
-	s.publish(k)
+	s.publish()
 	return nil
 }
 
@@ -494,9 +498,8 @@ func (s *Send) link(b *Block, n int) {
 	s.acc += int64(n)
 }
 
-// publish follows the adding of n bytes.
-func (s *Send) publish(n int) {
-	s.h.Buffered(n)
+// publish follows the adding of bytes, which Buffered knows of.
+func (s *Send) publish() {
 	s.grown()
 	if !s.corked {
 		s.h.SendReady(s)
