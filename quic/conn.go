@@ -43,8 +43,9 @@ type Conn struct {
 	handshakeDone chan struct{} // closed when the handshake is complete or has failed
 	closeSent     chan struct{} // closed when CONNECTION_CLOSE left, or never will
 
-	written atomic.Bool   // a small write waits for the goroutine
-	wake    chan struct{} // capacity 1: the goroutine has something to do
+	written  atomic.Bool   // a small write waits for the goroutine
+	awaiting atomic.Bool   // awaitSocket waits
+	wake     chan struct{} // capacity 1: the goroutine has something to do
 
 	// The way in: filled by the transport's read loop.
 	inboxMu  sync.Mutex
@@ -55,7 +56,8 @@ type Conn struct {
 	tls        *handshake.TLS
 	spare      []packet
 	opened     []openedPacket
-	later      []packet // that no key opens yet
+	later      []packet      // that no key opens yet
+	heldLong   *longDatagram // sealed, and refused by a full socket
 	hsRoute    udp.Route
 	timer      *time.Timer
 	retried    bool   // a Retry was followed
@@ -356,7 +358,11 @@ func (c *Conn) tick(now time.Time) (over bool) {
 	case phaseOver:
 		return true
 	case phaseClosing, phaseDraining:
-		return c.closing.sent && !now.Before(c.closing.end)
+		if now.Before(c.closing.end) {
+			return false
+		}
+		c.markCloseSent() // or it never will be
+		return true
 	}
 	if !c.complete && now.Sub(c.createdAt) >= c.config.handshakeTimeout() {
 		c.abandon(&HandshakeTimeoutError{})

@@ -176,7 +176,7 @@ func (c *Conn) sendFailed(err error) {
 // peer may have (RFC 9000 §10.2.3).
 func (c *Conn) sendClose(now time.Time) {
 	c.mu.Lock()
-	if c.phase != phaseClosing || !c.closing.due {
+	if c.phase != phaseClosing || !c.closing.due || c.awaiting.Load() {
 		c.mu.Unlock()
 		return
 	}
@@ -196,12 +196,19 @@ func (c *Conn) sendClose(now time.Time) {
 	for _, p := range packets {
 		p.sealer.Seal(b[p.start:p.end], p.pnOff, longPNLen, p.pn)
 	}
+	var err error
 	if len(b) > 0 {
-		c.transport.udpConn().Send(&c.hsRoute, b, len(b), udp.NotECT)
+		_, err = c.transport.udpConn().Send(&c.hsRoute, b, len(b), udp.NotECT)
 	}
 	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == udp.ErrBlocked {
+		// Nobody else would tell the peer.
+		c.closing.due = true
+		c.awaitSocket()
+		return
+	}
 	c.markCloseSent()
-	c.mu.Unlock()
 }
 
 // closePackets makes one datagram with a CONNECTION_CLOSE for every space, and says what

@@ -1,6 +1,7 @@
 package quic
 
 import (
+	"context"
 	"time"
 
 	"github.com/volley-quic/volley/internal/protect"
@@ -35,6 +36,9 @@ const (
 
 // sendLong sends what is due in Initial and Handshake packets.
 func (c *Conn) sendLong(now time.Time) {
+	if c.heldLong != nil && !c.transmitLong(c.heldLong) {
+		return
+	}
 	for c.sendLongDatagram(now) {
 	}
 }
@@ -65,10 +69,10 @@ func (c *Conn) sendLongDatagram(now time.Time) bool {
 		}
 		size = limit
 	}
-	d := longDatagram{buf: make([]byte, 0, size)}
+	d := &longDatagram{buf: make([]byte, 0, size)}
 	initial, eliciting := false, false
 	for sp := recovery.Initial; sp <= recovery.Handshake; sp++ {
-		if c.longDue(sp, now) && c.appendLong(&d, sp, size, now) {
+		if c.longDue(sp, now) && c.appendLong(d, sp, size, now) {
 			p := &d.packets[d.n-1]
 			initial = initial || sp == recovery.Initial
 			eliciting = eliciting || p.train.Eliciting != 0
@@ -101,30 +105,62 @@ func (c *Conn) sendLongDatagram(now time.Time) bool {
 		p := &d.packets[i]
 		p.sealer.Seal(sealed[p.start:p.end+sealTag], p.pnOff, longPNLen, p.pn)
 	}
-	_, err := c.transport.udpConn().Send(&c.hsRoute, sealed, len(sealed), udp.NotECT)
-	c.longSent(err, len(sealed))
+	return c.transmitLong(d)
+}
+
+// transmitLong hands a sealed datagram to the kernel. If the socket is full it reports
+// false: the same bytes go out when there is room, before anything else, as a packet
+// number is sealed once only.
+func (c *Conn) transmitLong(d *longDatagram) bool {
+	if c.awaiting.Load() {
+		return false
+	}
+	resumed := c.heldLong != nil
+	_, err := c.transport.udpConn().Send(&c.hsRoute, d.buf, len(d.buf), udp.NotECT)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == udp.ErrBlocked {
+		c.heldLong = d
+		c.rec.SetSendBlocked(true)
+		c.awaitSocket()
+		return false
+	}
+	if resumed {
+		c.heldLong = nil
+		c.rec.SetSendBlocked(c.snd.Held())
+		for _, p := range d.packets[:d.n] {
+			c.rec.Restamp(p.sp, p.pn, p.pn, time.Now())
+		}
+	}
+	switch {
+	case err == nil:
+	case err == udp.ErrTooLarge && len(d.buf) > minPacketSize:
+		// It was never sent, and goes again smaller. (What is too large at 1200 bytes is
+		// as good as lost: its probe timeout keeps this from going round and round.)
+		for _, p := range d.packets[:d.n] {
+			c.rec.OnUnsent(p.sp, p.pn, p.pn)
+			if a := &c.spaces[p.sp].acks; len(a.got) > 0 {
+				a.at = true
+			}
+		}
+		c.mtu.tooLarge(len(d.buf), time.Now())
+	default:
+		// The rest is the network's, and as good as lost.
+		c.sendFailed(err)
+	}
 	return true
 }
 
-// longSent looks at what became of a datagram. What the kernel did not take is lost,
-// and recovery sends it again.
-func (c *Conn) longSent(err error, size int) {
-	switch err {
-	case nil, udp.ErrBlocked:
-	case udp.ErrTooLarge:
-		c.mu.Lock()
-		c.mtu.tooLarge(size, time.Now())
-		for sp := recovery.Initial; sp <= recovery.Handshake; sp++ {
-			if s := &c.spaces[sp]; !s.discarded {
-				s.send.again()
-			}
-		}
-		c.mu.Unlock()
-	default:
-		c.mu.Lock()
-		c.sendFailed(err)
-		c.mu.Unlock()
+// awaitSocket wakes the goroutine when the socket, which was full, takes more.
+func (c *Conn) awaitSocket() {
+	if c.awaiting.Swap(true) {
+		return
 	}
+	go func() {
+		c.transport.udpConn().WaitWritable(context.Background()) // ends with the socket, too
+		c.awaiting.Store(false)
+		c.wakeUp()
+	}()
 }
 
 // longDue reports whether a space has something to send now.
