@@ -33,9 +33,7 @@ func TestHasAllNamesOfQUICGo(t *testing.T) {
 }
 
 // comeLater are names whose feature Volley does not have yet.
-var comeLater = []string{
-	"Conn.AddPath", "Path", "Path.Close", "Path.Probe", "Path.Switch", // migration
-}
+var comeLater = []string{}
 
 // exported maps the exported names of a package to what they are. Methods and fields
 // are "Type.Name".

@@ -80,7 +80,6 @@ type Conn struct {
 	params   *wire.TransportParams // the peer's; nil until they arrived
 	tlsState tls.ConnectionState
 
-	remote   net.Addr
 	origDst  ConnectionID
 	keyID    ConnectionID  // what the Initial keys come from: the client's first DCID, after a Retry its next
 	retry    *ConnectionID // SCID of the Retry, sent or followed
@@ -93,7 +92,8 @@ type Conn struct {
 	cc     congestion.Controller
 	pacer  *congestion.Pacer
 	snd    *sender.Sender
-	route  udp.Route
+	paths  paths
+	addrs  atomic.Pointer[pathAddrs]
 
 	ackRanges  []wire.AckRange
 	bufferFull bool          // the streams' unsent bytes have reached maxConnBuffer
@@ -182,8 +182,8 @@ func newConn(p connParams) (*Conn, error) {
 		closeSent:     make(chan struct{}),
 		wake:          make(chan struct{}, 1),
 		version:       p.version,
-		remote:        p.remote, route: p.route, hsRoute: p.route,
-		origDst: p.origDst, retry: p.retrySrc, token: p.token, negotiated: p.negotiated,
+		hsRoute:       p.route,
+		origDst:       p.origDst, retry: p.retrySrc, token: p.token, negotiated: p.negotiated,
 		validated: p.isClient || p.addrValidated,
 		createdAt: time.Now(),
 		blockedAt: -1,
@@ -191,12 +191,9 @@ func newConn(p connParams) (*Conn, error) {
 	c.lastReceived, c.idleFrom = c.createdAt, c.createdAt
 	c.ctx, c.cancel = context.WithCancelCause(p.ctx)
 	c.ids.init(p.srcID, p.destID)
+	c.initPaths(p)
 	size := p.config.initialPacketSize()
-	if p.config.CongestionControl == CongestionNewReno {
-		c.cc = congestion.NewReno(size)
-	} else {
-		c.cc = congestion.NewCubic(size)
-	}
+	c.cc = c.newController(size)
 	c.pacer = congestion.NewPacer(size)
 	c.rec = recovery.New(recovery.Config{IsClient: p.isClient, Owner: (*monitor)(c), Controller: c.cc})
 	sched := scheduler.New()
@@ -205,7 +202,7 @@ func newConn(p connParams) (*Conn, error) {
 	}
 	c.snd = sender.New(sender.Config{
 		Host: (*monitor)(c), Recovery: c.rec, Controller: c.cc, Pacer: c.pacer,
-		Scheduler: sched, UDP: p.transport.udpConn(), Route: &c.route, DatagramSize: size,
+		Scheduler: sched, UDP: p.transport.udpConn(), Route: &c.paths.active.route, DatagramSize: size,
 	})
 	for i := range c.spaces {
 		c.spaces[i].acks = newAckState()
@@ -347,6 +344,7 @@ func (c *Conn) nextTimer() (t time.Time) {
 	}
 	first(c.keepAliveAt())
 	first(c.mtu.timer())
+	first(c.pathTimer())
 	return t
 }
 
@@ -387,7 +385,8 @@ func (c *Conn) tick(now time.Time) (over bool) {
 		}
 		c.updatePacer()
 	}
-	return false
+	c.pathTick(now)
+	return c.phase == phaseOver
 }
 
 // idleDeadline is when the connection times out (RFC 9000 §10.1): the smaller of
@@ -443,7 +442,7 @@ func (c *Conn) sendAll(now time.Time) (more bool) {
 		return false
 	}
 	c.sendLong(now)
-	c.sendProbe(now)
+	c.sendApart(now)
 	// A few flights, then what arrived is looked at: a sender must not starve ACKs.
 	return c.snd.Run(flightsPerRound)
 }
@@ -461,13 +460,16 @@ func (c *Conn) finish() {
 	err := c.closeErr
 	ids := c.ids.all()
 	tokens := c.ids.resetTokens()
+	transports := c.paths.transports
 	c.snd.Stop()
 	c.mu.Unlock()
-	for _, id := range ids {
-		c.transport.removeID(id)
-	}
-	for _, t := range tokens {
-		c.transport.removeResetToken(t)
+	for _, t := range transports {
+		for _, id := range ids {
+			t.removeIDOf(id, c)
+		}
+		for _, tok := range tokens {
+			t.removeResetToken(tok)
+		}
 	}
 	c.inboxMu.Lock()
 	for _, p := range c.inbox {

@@ -192,20 +192,22 @@ func (c *Conn) sendClose(now time.Time) {
 	}
 	c.bytesOut += len(b)
 	c.stats.BytesSent += uint64(len(b))
+	q := c.paths.active
+	way := udp.Route{Remote: q.route.Remote, RemoteAddr: q.route.RemoteAddr, Local: q.route.Local}
 	c.mu.Unlock()
 	for _, p := range packets {
 		p.sealer.Seal(b[p.start:p.end], p.pnOff, longPNLen, p.pn)
 	}
 	var err error
 	if len(b) > 0 {
-		_, err = c.transport.udpConn().Send(&c.hsRoute, b, len(b), udp.NotECT)
+		_, err = q.transport.udpConn().Send(&way, b, len(b), udp.NotECT)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err == udp.ErrBlocked {
 		// Nobody else would tell the peer.
 		c.closing.due = true
-		c.awaitSocket()
+		c.awaitSocket(q.transport.udpConn())
 		return
 	}
 	c.markCloseSent()

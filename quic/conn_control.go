@@ -28,12 +28,8 @@ const (
 	frameHandshakeDone
 	frameNewToken
 	framePing
-	frameMTUProbe // A: bytes
+	frameMTUProbe // A: bytes, B: mtuState.epoch
 )
-
-// maxPathAnswers bounds the PATH_RESPONSE frames that wait: who floods us with
-// challenges gets the answers to the last few (RFC 9000 §21.9).
-const maxPathAnswers = 8
 
 // controlQueue is what is due in 1-RTT packets besides streams. Every entry says
 // only that a frame is due: the frame is made when it is sent, with the value of
@@ -42,12 +38,11 @@ const maxPathAnswers = 8
 type controlQueue struct {
 	queue  []recovery.Frame            // Kind and ID
 	queued map[recovery.Frame]struct{} // its contents; nil while it is short
-	paths  [][8]byte                   // challenges to answer
 	crypto bool                        // the 1-RTT CRYPTO stream has something
 }
 
 func (q *controlQueue) any() bool {
-	return len(q.queue) > 0 || len(q.paths) > 0 || q.crypto
+	return len(q.queue) > 0 || q.crypto
 }
 
 // add makes a frame due, once.
@@ -91,14 +86,6 @@ func (q *controlQueue) drop(n int) {
 	}
 }
 
-// answerPath makes a PATH_RESPONSE due.
-func (q *controlQueue) answerPath(data [8]byte) {
-	if len(q.paths) == maxPathAnswers {
-		q.paths = append(q.paths[:0], q.paths[1:]...)
-	}
-	q.paths = append(q.paths, data)
-}
-
 // Due implements sender.Host.
 func (m *monitor) Due(now time.Time) (control, ack bool) {
 	if limit, blocked := m.snd.Credit(); blocked && limit != m.blockedAt {
@@ -117,16 +104,6 @@ func (m *monitor) AppendControl(f *sender.Flight, now time.Time, ackOnly bool) {
 	}
 	if ackOnly {
 		return
-	}
-	for len(c.control.paths) > 0 {
-		fr := wire.PathResponse{Data: c.control.paths[0]}
-		b := f.Tail(fr.Len())
-		if b == nil {
-			return
-		}
-		fr.Append(b)
-		f.Wrote(fr.Len(), true, recovery.Frame{}) // never sent again (RFC 9000 §13.3)
-		c.control.paths = append(c.control.paths[:0], c.control.paths[1:]...)
 	}
 	if c.control.crypto {
 		s := &c.spaces[recovery.App].send
@@ -280,7 +257,7 @@ func (c *Conn) appendFrame(f *sender.Flight, q recovery.Frame) bool {
 			return true
 		}
 	case frameNewToken:
-		fr := wire.NewToken{Token: c.transport.newToken(c.remote)}
+		fr := wire.NewToken{Token: c.transport.newToken(c.paths.active.addr)}
 		if b := f.Tail(fr.Len()); b != nil {
 			f.Wrote(len(fr.Append(b)), true, q)
 			return true
@@ -316,7 +293,9 @@ func (m *monitor) FrameAcked(f recovery.Frame) {
 	case frameRetireConnID:
 		c.ids.retireAcked(f.ID)
 	case frameMTUProbe:
-		c.mtu.acked(int(f.A), time.Now())
+		if f.B == c.mtu.epoch {
+			c.mtu.acked(int(f.A), time.Now())
+		}
 	}
 }
 
@@ -327,7 +306,9 @@ func (m *monitor) FrameLost(f recovery.Frame) {
 	case frameAck:
 		return // ACKs are not repaired, the next one says more
 	case frameMTUProbe:
-		c.mtu.failed(int(f.A), time.Now())
+		if f.B == c.mtu.epoch {
+			c.mtu.failed(int(f.A), time.Now())
+		}
 		return
 	case frameReset:
 		if s := c.streams.sendByID(f.ID); s != nil {

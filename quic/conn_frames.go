@@ -137,10 +137,9 @@ func (c *Conn) onFrame(sp recovery.Space, f wire.Frame, now time.Time) error {
 	case wire.RetireConnectionID:
 		return c.onRetireConnectionID(f)
 	case wire.PathChallenge:
-		c.control.answerPath(f.Data)
+		c.onPathChallenge(f.Data, now)
 	case wire.PathResponse:
-		// No challenge is ever sent yet; a response to nothing may be ignored
-		// (RFC 9000 §19.18 allows a PROTOCOL_VIOLATION, and does not ask for one).
+		c.onPathResponse(f.Data, now)
 	case wire.Datagram:
 		return c.onDatagram(f)
 	case wire.ConnectionClose:

@@ -2,19 +2,25 @@ package quic
 
 import (
 	"slices"
+	"time"
 
+	"github.com/volley-quic/volley/internal/recovery"
 	"github.com/volley-quic/volley/internal/wire"
 )
+
+// maxGone bounds the IDs that are kept for what is still on its way to them.
+const maxGone = 16
 
 // connIDs are the connection IDs of both sides (RFC 9000 §5.1).
 type connIDs struct {
 	local     []localID // ours, those not retired by the peer
 	nextLocal int64     // sequence number
 	remote    []remoteID
-	active    int64   // sequence number of the one we send to
-	retired   int64   // the peer's largest Retire Prior To
-	retiring  []int64 // RETIRE_CONNECTION_ID frames not acknowledged
-	fixed     bool    // the peer has chosen its first ID
+	active    int64    // sequence number of the one we send to
+	retired   int64    // the peer's largest Retire Prior To
+	retiring  []int64  // RETIRE_CONNECTION_ID frames not acknowledged
+	gone      []goneID // ours that the peer has retired, in order of time
+	fixed     bool     // the peer has chosen its first ID
 	active0   ConnectionID
 }
 
@@ -23,32 +29,59 @@ type localID struct {
 	id  ConnectionID
 }
 
+// goneID is an ID of ours that the peer uses no more: what it sent before may still be on
+// its way.
+type goneID struct {
+	id    ConnectionID
+	until time.Time
+}
+
 type remoteID struct {
 	seq   int64
 	id    ConnectionID
 	token *[16]byte
+	used  bool // on a path; it is not for another one (RFC 9000 §9.5)
 }
 
 func (ids *connIDs) init(src, dst ConnectionID) {
 	ids.local = []localID{{0, src}}
 	ids.nextLocal = 1
-	ids.remote = []remoteID{{id: dst}}
+	ids.remote = []remoteID{{id: dst, used: true}}
 }
 
-func (ids *connIDs) current() *remoteID {
+// bySeq is the peer's ID of that number, nil if there is none.
+func (ids *connIDs) bySeq(seq int64) *remoteID {
 	for i := range ids.remote {
-		if ids.remote[i].seq == ids.active {
+		if ids.remote[i].seq == seq {
 			return &ids.remote[i]
 		}
 	}
-	return &ids.remote[0]
+	return nil
 }
 
-// dst is the connection ID that packets are sent to. The slice stays good: an ID
-// never changes in place.
-func (ids *connIDs) dst() []byte {
-	id := ids.current().id
+// dst is the connection ID that packets are sent to.
+func (ids *connIDs) dst() []byte { return ids.dstOf(ids.active) }
+
+// dstOf is the peer's ID of that number. The slice stays good: an ID never changes in
+// place.
+func (ids *connIDs) dstOf(seq int64) []byte {
+	r := ids.bySeq(seq)
+	if r == nil {
+		r = &ids.remote[0]
+	}
+	id := r.id
 	return connIDBytes(&id)
+}
+
+// unusedFrom is an ID of the peer's, of number seq or above, that was on no path yet; nil
+// if there is none.
+func (ids *connIDs) unusedFrom(seq int64) (r *remoteID) {
+	for i := range ids.remote {
+		if o := &ids.remote[i]; !o.used && o.seq >= seq && (r == nil || o.seq < r.seq) {
+			r = o
+		}
+	}
+	return r
 }
 
 func (ids *connIDs) isLocal(b []byte) bool {
@@ -79,6 +112,9 @@ func (ids *connIDs) checkSrc(src []byte) bool {
 func (ids *connIDs) all() (all []ConnectionID) {
 	for _, l := range ids.local {
 		all = append(all, l.id)
+	}
+	for _, g := range ids.gone {
+		all = append(all, g.id)
 	}
 	return all
 }
@@ -116,7 +152,7 @@ func (c *Conn) issueConnIDs() {
 	}
 	for int64(len(c.ids.local)) < min(most, c.params.ActiveConnIDLimit) {
 		id, err := c.transport.newConnID()
-		if err != nil || !c.transport.addID(id, c) {
+		if err != nil || !c.addID(id) {
 			return
 		}
 		c.ids.local = append(c.ids.local, localID{c.ids.nextLocal, id})
@@ -138,7 +174,7 @@ func (c *Conn) newConnIDFrame(seq int64) (wire.NewConnectionID, bool) {
 // onNewConnectionID takes in one more ID of the peer (RFC 9000 §5.1.1, §19.15).
 func (c *Conn) onNewConnectionID(f wire.NewConnectionID) error {
 	ids := &c.ids
-	if ids.current().id.Len() == 0 {
+	if ids.bySeq(ids.active).id.Len() == 0 {
 		return violation(wire.FrameNewConnectionID, "NEW_CONNECTION_ID from a peer that uses no connection IDs")
 	}
 	known := false
@@ -160,18 +196,17 @@ func (c *Conn) onNewConnectionID(f wire.NewConnectionID) error {
 	}
 	if !known {
 		token := f.ResetToken
-		ids.remote = append(ids.remote, remoteID{f.Seq, ConnectionIDFromBytes(f.ID), &token})
+		ids.remote = append(ids.remote, remoteID{seq: f.Seq, id: ConnectionIDFromBytes(f.ID), token: &token})
 	}
 	if f.RetirePriorTo > ids.retired {
 		ids.retired = f.RetirePriorTo
+		c.movePathIDs()
 		for i := 0; i < len(ids.remote); i++ {
 			r := ids.remote[i]
 			if r.seq >= ids.retired {
 				continue
 			}
-			if r.token != nil && r.seq == ids.active {
-				c.transport.removeResetToken(*r.token)
-			}
+			c.dropResetToken(r.token)
 			ids.remote = slices.Delete(ids.remote, i, i+1)
 			i--
 			if err := c.retireRemote(r.seq); err != nil {
@@ -182,15 +217,118 @@ func (c *Conn) onNewConnectionID(f wire.NewConnectionID) error {
 	if len(ids.remote) > activeConnIDLimit {
 		return &wire.Error{Code: wire.ConnectionIDLimitError, FrameType: wire.FrameNewConnectionID, Reason: "more connection IDs than active_connection_id_limit"}
 	}
-	if ids.current().seq != ids.active {
-		r := ids.current()
-		ids.active = r.seq
-		if r.token != nil {
-			c.transport.addResetToken(*r.token, c)
-		}
-		c.snd.SetDst(ids.dst())
-	}
 	return nil
+}
+
+// movePathIDs gives new IDs to the paths whose ones the peer wants back. If there are not
+// enough then the active path gets one.
+func (c *Conn) movePathIDs() {
+	ids := &c.ids
+	active := c.paths.active
+	for _, q := range c.paths.all {
+		if q != active && q.seq < ids.retired {
+			q.seq = -1
+		}
+	}
+	if active.seq >= ids.retired {
+		return
+	}
+	r := ids.unusedFrom(ids.retired)
+	if r == nil {
+		// What there is lies on other paths, which are not in use.
+		for i := range ids.remote {
+			if o := &ids.remote[i]; o.seq >= ids.retired {
+				r = o
+			}
+		}
+		for _, q := range c.paths.all {
+			if q != active && q.seq == r.seq {
+				q.seq = -1
+			}
+		}
+	}
+	c.putID(active, r)
+	ids.active = r.seq
+	c.snd.SetDst(ids.dst())
+}
+
+// takeID gives a path one of the peer's connection IDs, and reports false if there is none
+// for it. If a client goes on with our ID then its NAT has changed the address, and we go
+// on with its ID; else nobody shall see from the IDs who is who (RFC 9000 §9.5).
+func (c *Conn) takeID(q *path) bool {
+	if q.seq >= 0 {
+		return true
+	}
+	a, ids := c.paths.active, &c.ids
+	if r := ids.bySeq(a.seq); r != nil && (r.id.Len() == 0 ||
+		!c.isClient && q.transport == a.transport && q.ours.Valid() && q.ours == a.ours) {
+		q.seq = a.seq
+		return true
+	}
+	r := ids.unusedFrom(ids.retired)
+	if r == nil {
+		return false
+	}
+	c.putID(q, r)
+	return true
+}
+
+// putID makes r the ID that is used on q. From now on a stateless reset may refer to it
+// (RFC 9000 §10.3.1).
+func (c *Conn) putID(q *path, r *remoteID) {
+	r.used = true
+	q.seq = r.seq
+	if r.token != nil {
+		q.transport.addResetToken(*r.token, c)
+	}
+}
+
+// releaseID gives the peer back the ID of a path that is not in use, unless it is used on
+// another path.
+func (c *Conn) releaseID(q *path) {
+	seq := q.seq
+	q.seq = -1
+	r := c.ids.bySeq(seq)
+	if r == nil || r.id.Len() == 0 {
+		return
+	}
+	for _, o := range c.paths.all {
+		if o.seq == seq {
+			return
+		}
+	}
+	c.dropResetToken(r.token)
+	c.ids.remote = slices.DeleteFunc(c.ids.remote, func(o remoteID) bool { return o.seq == seq })
+	if err := c.retireRemote(seq); err != nil {
+		c.failLocked(err)
+	}
+}
+
+func (c *Conn) dropResetToken(token *[16]byte) {
+	if token != nil {
+		for _, t := range c.paths.transports {
+			t.removeResetToken(*token)
+		}
+	}
+}
+
+// addID makes packets to one of our IDs arrive, on every transport.
+func (c *Conn) addID(id ConnectionID) bool {
+	for i, t := range c.paths.transports {
+		if !t.addID(id, c) {
+			for _, t := range c.paths.transports[:i] {
+				t.removeID(id)
+			}
+			return false
+		}
+	}
+	return true
+}
+
+func (c *Conn) removeID(id ConnectionID) {
+	for _, t := range c.paths.transports {
+		t.removeIDOf(id, c)
+	}
 }
 
 // retireRemote tells the peer that we use its ID number seq no more.
@@ -221,11 +359,37 @@ func (c *Conn) onRetireConnectionID(f wire.RetireConnectionID) error {
 			return violation(wire.FrameRetireConnectionID, "RETIRE_CONNECTION_ID of the only connection ID")
 		}
 		c.ids.local = slices.Delete(c.ids.local, i, i+1)
-		c.transport.removeID(l.id)
+		c.lingerID(l.id)
 		if c.params != nil {
 			c.issueConnIDs()
 		}
 		break
 	}
 	return nil
+}
+
+// lingerID lets packets to an ID that the peer has retired arrive for a while: they may
+// take a longer way than what retired it.
+func (c *Conn) lingerID(id ConnectionID) {
+	ids := &c.ids
+	if len(ids.gone) == maxGone {
+		c.removeID(ids.gone[0].id)
+		ids.gone = slices.Delete(ids.gone, 0, 1)
+	}
+	ids.gone = append(ids.gone, goneID{id, time.Now().Add(3 * c.rec.PTO(recovery.App))})
+}
+
+// expiry is when the next of them goes for good, zero if there is none.
+func (ids *connIDs) expiry() time.Time {
+	if len(ids.gone) == 0 {
+		return time.Time{}
+	}
+	return ids.gone[0].until
+}
+
+func (ids *connIDs) expire(c *Conn, now time.Time) {
+	for len(ids.gone) > 0 && !now.Before(ids.gone[0].until) {
+		c.removeID(ids.gone[0].id)
+		ids.gone = slices.Delete(ids.gone, 0, 1)
+	}
 }

@@ -59,7 +59,7 @@ func (c *Conn) ConnectionState() ConnectionState {
 		RequireStreamCreditRelease: c.config.RequireStreamCreditRelease,
 		Version:                    c.version,
 		Used0RTT:                   c.complete && (c.zeroRTT.offered && !c.zeroRTT.rejected || c.zeroRTT.opener != nil),
-		GSO:                        c.transport.udpConn().CanGSO() && c.route.GSO(),
+		GSO:                        c.paths.active.transport.udpConn().CanGSO() && c.paths.active.route.GSO(),
 	}
 	s.SupportsDatagrams.Local = c.config.EnableDatagrams
 	if c.params != nil {
@@ -93,11 +93,11 @@ func (c *Conn) Context() context.Context { return c.ctx }
 // or has failed: then [Conn.Context] is done as well.
 func (c *Conn) HandshakeComplete() <-chan struct{} { return c.handshakeDone }
 
-// LocalAddr returns the address of the socket.
-func (c *Conn) LocalAddr() net.Addr { return c.transport.Conn.LocalAddr() }
+// LocalAddr returns the address of the socket in use.
+func (c *Conn) LocalAddr() net.Addr { return c.addrs.Load().local }
 
-// RemoteAddr returns the peer's address.
-func (c *Conn) RemoteAddr() net.Addr { return c.remote }
+// RemoteAddr returns the peer's address: the one that is in use now, as clients move.
+func (c *Conn) RemoteAddr() net.Addr { return c.addrs.Load().remote }
 
 // QlogTrace returns the connection's qlog trace, nil if there is none.
 //
@@ -117,7 +117,10 @@ type SocketStats struct {
 
 // SocketStats returns the counters of the connection's socket. Not in quic-go.
 func (c *Conn) SocketStats() SocketStats {
-	s := c.transport.udpConn().Stats()
+	c.mu.Lock()
+	u := c.paths.active.transport.udpConn()
+	c.mu.Unlock()
+	s := u.Stats()
 	return SocketStats{
 		Sends: s.Sends, SentDatagrams: s.SentDatagrams, SegmentedSends: s.SegmentedSends,
 		Reads: s.Reads, ReceivedDatagrams: s.ReceivedDatagrams, CoalescedReads: s.CoalescedReads,

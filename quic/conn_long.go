@@ -122,7 +122,7 @@ func (c *Conn) transmitLong(d *longDatagram) bool {
 	if err == udp.ErrBlocked {
 		c.heldLong = d
 		c.rec.SetSendBlocked(true)
-		c.awaitSocket()
+		c.awaitSocket(c.transport.udpConn())
 		return false
 	}
 	if resumed {
@@ -152,12 +152,12 @@ func (c *Conn) transmitLong(d *longDatagram) bool {
 }
 
 // awaitSocket wakes the goroutine when the socket, which was full, takes more.
-func (c *Conn) awaitSocket() {
+func (c *Conn) awaitSocket(u *udp.Conn) {
 	if c.awaiting.Swap(true) {
 		return
 	}
 	go func() {
-		c.transport.udpConn().WaitWritable(context.Background()) // ends with the socket, too
+		u.WaitWritable(context.Background()) // ends with the socket, too
 		c.awaiting.Store(false)
 		c.wakeUp()
 	}()

@@ -38,6 +38,8 @@ type mtuState struct {
 	lost    int // probes of this size that were lost
 	due     time.Time
 	ptos    int // probe timeouts in a row
+
+	epoch int64 // tells the probes of this path from those of others
 }
 
 func (m *mtuState) init(c *Conn) {
@@ -46,6 +48,14 @@ func (m *mtuState) init(c *Conn) {
 	m.low = m.base
 	m.ceiling = int(c.config.MaxPacketSize)
 	m.enabled = !c.config.DisablePathMTUDiscovery
+}
+
+// begin forgets what was found, for another path. The search is not started.
+func (m *mtuState) begin() {
+	m.c.paths.mtus++
+	base := min(m.c.config.initialPacketSize(), m.ceiling)
+	*m = mtuState{c: m.c, enabled: m.enabled, ceiling: m.ceiling, base: base, low: base, epoch: m.c.paths.mtus}
+	m.c.snd.SetDatagramSize(base)
 }
 
 // setPeerLimit keeps to what the peer takes (max_udp_payload_size, RFC 9000 §18.2).
@@ -177,12 +187,18 @@ func (m *mtuState) timedOut(now time.Time) {
 	}
 }
 
-// sendProbe sends a path MTU probe if one is due.
-func (c *Conn) sendProbe(now time.Time) {
+// sendApart sends what goes in datagrams of its own, if any is due.
+func (c *Conn) sendApart(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if n := c.mtu.probe(now); n > 0 && c.confirmed && c.phase == phaseOpen {
-		if c.snd.Probe(n, now, recovery.Frame{Kind: frameMTUProbe, A: int64(n)}, func() { c.mtu.sent(n) }) {
+	c.sendPaths(now)
+	c.sendProbe(now)
+}
+
+// sendProbe sends a path MTU probe if one is due.
+func (c *Conn) sendProbe(now time.Time) {
+	if n := c.mtu.probe(now); n > 0 && c.confirmed && c.validated && c.phase == phaseOpen {
+		if c.snd.Probe(n, now, recovery.Frame{Kind: frameMTUProbe, A: int64(n), B: c.mtu.epoch}, func() { c.mtu.sent(n) }) {
 			return
 		}
 		// The token is taken, or the window full: soon again.

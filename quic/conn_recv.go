@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/volley-quic/volley/internal/protect"
@@ -37,6 +38,8 @@ type packet struct {
 	ecn        udp.ECN
 	at         time.Time
 	held       *heldBuffer // set while the connection looks at it, if streams may keep data in buf
+	via        *Transport
+	by         *path // found by the connection
 }
 
 // openedPacket is a 1-RTT packet whose frames wait to be looked at.
@@ -46,6 +49,7 @@ type openedPacket struct {
 	ecn     udp.ECN
 	at      time.Time
 	held    *heldBuffer
+	by      *path
 }
 
 // deliver hands packets to the connection. It takes over one reference of each
@@ -77,6 +81,7 @@ func (c *Conn) receive() {
 	}
 	c.takeOpened()
 	c.mu.Lock()
+	c.noteOurID(ps)
 	for i := range ps {
 		if h := ps[i].held; h != nil {
 			h.Release()
@@ -96,10 +101,21 @@ func (c *Conn) message(p *packet) {
 	n := (len(p.data) + p.segment - 1) / p.segment
 	c.stats.BytesReceived += uint64(len(p.data))
 	c.stats.PacketsReceived += uint64(n)
+	p.by = c.paths.active
+	if p.remote != p.by.remote || p.via != p.by.transport || !p.remote.IsValid() {
+		p.by = c.pathOf(p)
+	}
+	if p.by == nil { // it is of nobody we know
+		c.mu.Unlock()
+		return
+	}
 	if phase == phaseOpen {
 		c.hold(p)
 	}
-	if !c.validated {
+	switch {
+	case p.by != c.paths.active:
+		p.by.in += len(p.data)
+	case !c.validated:
 		c.bytesIn += len(p.data)
 		c.rec.SetAmplificationLimited(false)
 	}
@@ -177,7 +193,7 @@ func (c *Conn) shortPacket(p *packet, b []byte) {
 		c.openFailed(err, b)
 		return
 	}
-	c.opened = append(c.opened, openedPacket{pn, payload, p.ecn, p.at, p.held})
+	c.opened = append(c.opened, openedPacket{pn, payload, p.ecn, p.at, p.held, p.by})
 	if len(c.opened) == maxOpened {
 		c.takeOpened()
 	}
@@ -200,12 +216,18 @@ func (c *Conn) tlsComplete() bool { return c.complete }
 // close the connection, or it was a stateless reset (RFC 9000 §10.3.1).
 func (c *Conn) openFailed(err error, b []byte) {
 	if errors.Is(err, protect.ErrDecrypt) {
-		if c.transport.findByToken(b) == c {
+		if c.isReset(b) {
 			c.statelessReset()
 		}
 		return
 	}
 	c.fail(err)
+}
+
+func (c *Conn) isReset(b []byte) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.ContainsFunc(c.paths.transports, func(t *Transport) bool { return t.findByToken(b) == c })
 }
 
 // keep puts a datagram aside until there are keys for it.
@@ -254,10 +276,18 @@ func (c *Conn) takeOpened() {
 			continue
 		}
 		var eliciting bool
-		if eliciting, err = c.frames(p.payload, wire.OneRTT, now, p.held.memory()); err == nil {
-			acks.received(p.pn, p.at, eliciting, false, p.ecn)
+		c.paths.from = p.by
+		if eliciting, err = c.frames(p.payload, wire.OneRTT, now, p.held.memory()); err != nil {
+			break
+		}
+		acks.received(p.pn, p.at, eliciting, false, p.ecn)
+		if p.by != c.paths.active {
+			c.receivedElsewhere(p, now)
+		} else if p.pn > c.paths.highest {
+			c.paths.highest = p.pn
 		}
 	}
+	c.paths.from = nil
 	if err == nil {
 		c.authentic(now)
 	}

@@ -64,7 +64,6 @@ func (c *Conn) ownParams() *wire.TransportParams {
 		InitialMaxStreamsUni:           cf.MaxIncomingUniStreams,
 		AckDelayExponent:               ackDelayExponent,
 		MaxAckDelay:                    maxAckDelay,
-		DisableActiveMigration:         true, // the peer's moves are not followed yet
 		ActiveConnIDLimit:              activeConnIDLimit,
 		MaxDatagramFrame:               datagrams,
 	}
@@ -259,8 +258,8 @@ func (c *Conn) onParams(b []byte) error {
 			c.ids.setResetToken(0, *p.StatelessResetToken, c)
 		}
 		if a := p.PreferredAddress; a != nil {
-			// Nobody goes there yet, but its ID counts (RFC 9000 §5.1.1).
-			c.ids.remote = append(c.ids.remote, remoteID{1, ConnectionIDFromBytes(a.ConnID), &a.ResetToken})
+			// Its ID counts, whether or not it is used (RFC 9000 §5.1.1).
+			c.ids.remote = append(c.ids.remote, remoteID{seq: 1, id: ConnectionIDFromBytes(a.ConnID), token: &a.ResetToken})
 		}
 	}
 	if err := c.checkEarlyParams(p); err != nil {
@@ -324,6 +323,7 @@ func (c *Conn) confirm(now time.Time) {
 	c.rec.SetHandshakeConfirmed()
 	c.oneRTT.SetHandshakeConfirmed()
 	c.mtu.start(now)
+	c.tryPreferred(now)
 	if !c.isClient {
 		c.transport.removeIDOf(c.keyID, c)
 	}

@@ -111,6 +111,7 @@ func (d *demux) message(m *udp.Message, now time.Time) {
 			local:      m.Local,
 			ecn:        m.ECN,
 			at:         now,
+			via:        d.t,
 		}
 		if rest = rest[n:]; len(rest) > 0 {
 			m.Buf.Retain() // each packet owns one reference

@@ -59,10 +59,10 @@ var ErrWouldBlock = errors.New("operation would block")
 // held back part of the bytes.
 var ErrWriteLimitReached = errors.New("write limit reached")
 
-// ErrPathClosed is returned by Path.Probe and Path.Switch after Path.Close.
+// ErrPathClosed is returned by [Path.Probe] and [Path.Switch] after [Path.Close].
 var ErrPathClosed = errors.New("path closed")
 
-// ErrPathNotValidated is returned by Path.Switch before the path was validated
+// ErrPathNotValidated is returned by [Path.Switch] before the path was validated
 // (RFC 9000 §8.2).
 var ErrPathNotValidated = errors.New("path not yet validated")
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 )
@@ -12,27 +13,43 @@ import (
 // at once: time passes only where the script says so.
 type actorSocket struct {
 	local, far net.Addr
-	in         chan []byte // toward Volley
+	in         chan letter  // toward Volley
+	main       *actorSocket // where what is sent is collected, if not here
 
 	mu      sync.Mutex
 	expired chan struct{} // closed: reads return with a timeout
 	out     []sent        // from Volley, not collected yet
 	refuse  func(n int) error
-	check   func(n int) // sees the size of every datagram as it is sent
+	check   func(n int, to net.Addr) // sees every datagram as it is sent
+	others  []net.Addr               // where Volley may send to, too
 
 	wrote chan struct{} // capacity 1: something was added to out
 }
 
+// letter is a datagram to Volley.
+type letter struct {
+	b    []byte
+	from net.Addr
+}
+
 // sent is a datagram of Volley's.
 type sent struct {
-	at time.Time
-	b  []byte
+	at       time.Time
+	b        []byte
+	from, to net.Addr
+}
+
+// side is another socket of Volley's.
+func (s *actorSocket) side(local net.Addr) *actorSocket {
+	o := newActorSocket(local, s.far)
+	o.main = s
+	return o
 }
 
 func newActorSocket(local, far net.Addr) *actorSocket {
 	return &actorSocket{
 		local: local, far: far,
-		in:      make(chan []byte, 1<<14),
+		in:      make(chan letter, 1<<14),
 		expired: make(chan struct{}),
 		wrote:   make(chan struct{}, 1),
 	}
@@ -59,7 +76,11 @@ func (s *actorSocket) take() []sent {
 }
 
 func (s *actorSocket) WriteTo(b []byte, to net.Addr) (int, error) {
-	if to.String() != s.far.String() {
+	from := s.local
+	if s.main != nil {
+		s = s.main
+	}
+	if to.String() != s.far.String() && !slices.ContainsFunc(s.others, func(o net.Addr) bool { return o.String() == to.String() }) {
 		panic("datagram to " + to.String())
 	}
 	s.mu.Lock()
@@ -70,9 +91,9 @@ func (s *actorSocket) WriteTo(b []byte, to net.Addr) (int, error) {
 		}
 	}
 	if s.check != nil {
-		s.check(len(b))
+		s.check(len(b), to)
 	}
-	s.out = append(s.out, sent{time.Now(), bytes.Clone(b)})
+	s.out = append(s.out, sent{time.Now(), bytes.Clone(b), from, to})
 	signal(s.wrote)
 	return len(b), nil
 }
@@ -83,7 +104,7 @@ func (s *actorSocket) ReadFrom(b []byte) (int, net.Addr, error) {
 	s.mu.Unlock()
 	select {
 	case p := <-s.in:
-		return copy(b, p), s.far, nil
+		return copy(b, p.b), p.from, nil
 	case <-expired:
 		return 0, nil, os.ErrDeadlineExceeded
 	}

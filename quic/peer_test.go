@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -48,8 +49,10 @@ type actor struct {
 	*testing.T
 	volley    role
 	sock      *actorSocket
-	transport *Transport // Volley's
-	config    *Config    // Volley's
+	into      *actorSocket // another socket of Volley's, which the actor sends to now
+	from      net.Addr     // another address of the actor's, from which it sends now
+	transport *Transport   // Volley's
+	config    *Config      // Volley's
 	tlsConfig *tls.Config
 	early     bool // Volley's listener is an EarlyListener
 
@@ -189,6 +192,9 @@ func newActor(t *testing.T, volley role, opts ...any) *actor {
 	p.params.InitialSrc = p.scid
 	for _, f := range setParams {
 		f(&p.params)
+	}
+	if a := p.params.PreferredAddress; a != nil && a.IPv4.IsValid() {
+		p.sock.others = append(p.sock.others, net.UDPAddrFromAddrPort(a.IPv4))
 	}
 	p.watching.setParams(&p.params)
 	return p

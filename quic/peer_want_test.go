@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"testing/synctest"
 	"time"
@@ -35,6 +36,8 @@ type sentPacket struct {
 // sentDatagram is a datagram of Volley's.
 type sentDatagram struct {
 	at      time.Time
+	from    net.Addr
+	to      net.Addr
 	size    int
 	packets []*sentPacket
 }
@@ -92,7 +95,7 @@ func (p *actor) collect() {
 // hear opens a datagram.
 func (p *actor) hear(d sent) {
 	p.Helper()
-	dg := &sentDatagram{at: d.at, size: len(d.b)}
+	dg := &sentDatagram{at: d.at, from: d.from, to: d.to, size: len(d.b)}
 	for b := d.b; len(b) > 0; {
 		pkt, n := p.openPacket(b)
 		pkt.dg = dg

@@ -2,6 +2,7 @@ package quic
 
 import (
 	"bytes"
+	"net"
 	"sync"
 
 	"github.com/volley-quic/volley/internal/recovery"
@@ -38,6 +39,7 @@ type watch struct {
 	mu        sync.Mutex
 	validated bool
 	in, out   int // bytes, before validation
+	others    map[string]*watchedAddr
 }
 
 type watched struct {
@@ -74,6 +76,16 @@ func (w *watch) said(f wire.Frame) {
 		w.maxStreams[k] = max(w.maxStreams[k], f.Max)
 	case wire.NewConnectionID:
 		w.p.ids[f.Seq] = f.ID
+	case wire.PathResponse:
+		for _, pkt := range w.p.packets {
+			for _, ch := range pkt.frames {
+				if ch, ok := ch.(wire.PathChallenge); ok && ch.Data == f.Data && pkt.dg.to.String() != w.p.sock.far.String() {
+					w.mu.Lock()
+					w.elsewhere(pkt.dg.to).validated = true
+					w.mu.Unlock()
+				}
+			}
+		}
 	}
 }
 
@@ -90,16 +102,43 @@ func (w *watch) sending(typ wire.PacketType) {
 func (w *watch) delivering(n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if p := w.p; p.from != nil {
+		w.elsewhere(p.from).in += n
+		return
+	}
 	w.in += n
 }
 
 // sendingOut sees datagrams as they leave, so that the limit is checked at every instant.
-func (w *watch) sendingOut(n int) {
+func (w *watch) sendingOut(n int, to net.Addr) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if to.String() != w.p.sock.far.String() {
+		o := w.elsewhere(to)
+		if o.out += n; w.p.volley == asServer && !o.validated && o.out > 3*o.in {
+			w.p.Errorf("amplification: %d bytes sent to %v for %d bytes received", o.out, to, o.in)
+		}
+		return
+	}
 	if w.out += n; !w.validated && w.out > 3*w.in {
 		w.p.Errorf("amplification: %d bytes sent for %d bytes received", w.out, w.in)
 	}
+}
+
+// elsewhere is what is known of another address of the actor's.
+func (w *watch) elsewhere(a net.Addr) *watchedAddr {
+	if w.others == nil {
+		w.others = map[string]*watchedAddr{}
+	}
+	if w.others[a.String()] == nil {
+		w.others[a.String()] = &watchedAddr{}
+	}
+	return w.others[a.String()]
+}
+
+type watchedAddr struct {
+	validated bool // a challenge that was sent there is answered
+	in, out   int
 }
 
 // datagram checks a datagram's size.

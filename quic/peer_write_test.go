@@ -138,7 +138,14 @@ func (p *actor) deliver(b []byte, log ...string) {
 	}
 	p.logf("→ %d bytes: %s", len(b), strings.Join(log, " ‖ "))
 	p.watching.delivering(len(b))
-	p.sock.in <- b
+	sock, from := p.sock, p.sock.far
+	if p.into != nil {
+		sock = p.into
+	}
+	if p.from != nil {
+		from = p.from
+	}
+	sock.in <- letter{b, from}
 	p.collect()
 }
 

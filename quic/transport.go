@@ -202,7 +202,8 @@ func (t *Transport) WriteTo(b []byte, addr net.Addr) (int, error) {
 }
 
 // Close ends all connections at once, with [ErrTransportClosed], and without
-// telling their peers: close connections that should end properly before. It
+// telling their peers: close connections that should end properly before. Connections
+// that have moved to another Transport go on (see [Conn.AddPath]). It
 // closes the listener and waits until nobody reads the socket any more, but leaves
 // the socket open. The Transport is of no use after.
 func (t *Transport) Close() error {
@@ -241,7 +242,7 @@ func (t *Transport) shutdown(cause error) {
 		s.close(err, true)
 	}
 	for c := range conns {
-		c.destroy(err)
+		c.transportClosed(t, err)
 	}
 
 	t.mu.Lock()

@@ -32,6 +32,8 @@ type Flight struct {
 	buf []byte // of maxFlightBytes: datagram i starts at i*size
 
 	// What is frozen for the whole flight.
+	udp   *udp.Conn
+	route *udp.Route
 	dst   []byte
 	early *earlyKey
 	size  int // bytes of every datagram but the last
@@ -58,6 +60,7 @@ type Flight struct {
 	sealer *protect.Sealer
 	ecn    udp.ECN
 	probe  bool // of the path MTU
+	apart  bool // it leaves by another path than the one in use
 	sent   int  // datagrams that the kernel took
 	held   bool // it was refused before
 }
@@ -70,7 +73,8 @@ var flights = sync.Pool{New: func() any {
 func (x *Sender) newFlight(size, most int) *Flight {
 	f := flights.Get().(*Flight)
 	f.x = x
-	f.dst, f.early, f.size = x.dst, x.early, size
+	f.udp, f.route, f.dst = x.udp, x.route, x.dst
+	f.early, f.size = x.early, size
 	f.hdr, f.pnLen = x.header()
 	f.max = min(most, segments(size))
 	return f

@@ -39,7 +39,7 @@ func (x *Sender) flush(f *Flight, now time.Time) {
 	pn, left, flying := f.first, f.total, 0
 	// Until validation fails every flight is marked, and the peer's counts in ACKs
 	// tell whether the marks arrive (RFC 9000 §13.4.2).
-	if x.udp.CanECN() && x.rec.ECNCapable() {
+	if f.udp.CanECN() && x.rec.ECNCapable() && !f.apart {
 		f.ecn = udp.ECT0
 	}
 	for _, t := range f.trains {
@@ -135,7 +135,7 @@ func (x *Sender) maybeSkip(n int) {
 // and let go during the system call.
 func (x *Sender) transmit(f *Flight) {
 	x.host.Unlock()
-	n, err := x.udp.Send(x.route, f.rest(), f.size, f.ecn)
+	n, err := f.udp.Send(f.route, f.rest(), f.size, f.ecn)
 	x.host.Lock()
 
 	if f.held {
@@ -159,6 +159,9 @@ func (x *Sender) transmit(f *Flight) {
 		x.hold(f)
 		return
 	case udp.ErrTooLarge:
+		if f.route != x.route {
+			break // the path is not in use, or not any more
+		}
 		x.host.DatagramTooLarge(f.size)
 		if x.size < f.size || f.probe {
 			// What the kernel refused for its size becomes unsent: its ranges are
@@ -176,7 +179,7 @@ func (x *Sender) transmit(f *Flight) {
 	default:
 		// Anything else is treated as loss: the packets stay in flight and recovery
 		// sends their content again. A socket that is gone ends the connection.
-		x.host.SendFailed(err)
+		x.failed(f.udp, err)
 	}
 	f.release()
 }
@@ -191,8 +194,9 @@ func (x *Sender) hold(f *Flight) {
 	}
 	x.waiting = true
 	x.rec.SetSendBlocked(true)
+	u := f.udp
 	go func() {
-		err := x.udp.WaitWritable(context.Background())
+		err := u.WaitWritable(context.Background())
 		x.host.Lock()
 		x.waiting = false
 		if !x.ready && x.held != nil && !x.token.taken {
@@ -200,7 +204,7 @@ func (x *Sender) hold(f *Flight) {
 			x.held = nil
 		}
 		if err != nil {
-			x.host.SendFailed(err)
+			x.failed(u, err)
 		}
 		x.host.Unlock()
 		x.host.Wake()

@@ -88,6 +88,7 @@ type Sender struct {
 	latest  *Stream   // whose bytes left last
 	held    *Flight   // sealed, and refused by a full socket buffer
 	waiting bool      // a goroutine waits for that buffer to drain
+	apart   bool      // SendApart waits for the token
 	askers  []*asker  // every SendFrom and ReadFrom under way
 
 	spare  []byte // a slot's bytes while they are moved

@@ -105,8 +105,9 @@ func (x *Sender) take() (turn uint64) {
 // release gives the token back.
 func (x *Sender) release() {
 	x.token.taken = false
-	if !x.ready {
-		x.host.Wake() // who closes the connection waits for the token
+	if !x.ready || x.apart {
+		x.apart = false
+		x.host.Wake() // who closes the connection waits for the token, or SendApart
 	}
 	x.handOver()
 }

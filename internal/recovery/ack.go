@@ -49,6 +49,11 @@ func (r *Recovery) OnAck(sp Space, ack *wire.Ack, ackDelay time.Duration, now ti
 	s.largestAcked = max(s.largestAcked, largest)
 	before := r.inFlight
 	a := r.settle(s, ack.Ranges)
+	if s.mixed {
+		s.largestHere = max(s.largestHere, a.largestHere)
+	} else {
+		s.largestHere = s.largestAcked
+	}
 	res.NewlyAcked = a.packets > 0
 	res.AckedPackets, res.AckedBytes = a.packets, a.bytes
 	res.Eliciting = a.eliciting
@@ -139,9 +144,10 @@ func (s *space) check(ack *wire.Ack) error {
 type acked struct {
 	packets, bytes int
 	eliciting      bool
-	largest        int64 // number and time of the largest
+	largest        int64 // number and time of the largest that left by the path in use
 	largestTime    time.Time
 	ect0           uint64 // marked ones, late ones among them
+	largestHere    int64  // as largest, late ones among them
 
 	late     int // declared lost earlier
 	lateTime time.Time
@@ -150,7 +156,7 @@ type acked struct {
 
 // settle walks the trains that the ranges cover and that are not settled yet.
 func (r *Recovery) settle(s *space, ranges []wire.AckRange) acked {
-	a := acked{largest: -1}
+	a := acked{largest: -1, largestHere: -1}
 	q := &s.ring
 	if q.empty() {
 		return a
@@ -186,10 +192,16 @@ func (a *acked) add(r *Recovery, s *space, t *Train, news uint16) {
 	if t.ECT0 {
 		n := uint64(bits.OnesCount16(news))
 		a.ect0 += n
-		r.ecn.acked += n
+		if !t.Elsewhere {
+			r.ecn.acked += n
+		}
+	}
+	// Ranges and trains come in descending order.
+	if a.largestHere < 0 && !t.Elsewhere {
+		a.largestHere = t.First + int64(15-bits.LeadingZeros16(news))
 	}
 	if fresh != 0 {
-		if a.packets == 0 { // ranges and trains come in descending order
+		if a.largest < 0 && !t.Elsewhere {
 			a.largest = t.First + int64(15-bits.LeadingZeros16(fresh))
 			a.largestTime = t.Time
 		}
@@ -198,7 +210,7 @@ func (a *acked) add(r *Recovery, s *space, t *Train, news uint16) {
 		a.eliciting = a.eliciting || fresh&t.Eliciting != 0
 	}
 	// Only what was in flight was ever reported as lost.
-	if n := bits.OnesCount16(late & t.InFlight); n > 0 && !t.Probe {
+	if n := bits.OnesCount16(late & t.InFlight); n > 0 && !t.Probe && !t.Elsewhere {
 		a.late += n
 		a.lateTime = t.Time // descending order: ends with the earliest
 		if r.trace != nil {

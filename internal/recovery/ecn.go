@@ -7,6 +7,7 @@ import "github.com/volley-quic/volley/internal/wire"
 type ecnSpace struct {
 	sent           uint64
 	ect0, ect1, ce uint64
+	anew           bool // the next counts are what those of a new path build upon
 }
 
 // ecnPath is whether marks survive the path (RFC 9000 §13.4.2).
@@ -29,6 +30,13 @@ func (r *Recovery) validateECN(s *space, ack *wire.Ack, ect0 uint64) (ce, ok boo
 		return false, true
 	}
 	e := &s.ecn
+	if e.anew && ack.ECN {
+		// RFC 9000 A.4: counts of the path before are remembered as a baseline.
+		e.anew = false
+		e.ect0, e.ect1, e.ce = ack.ECT0, ack.ECT1, ack.CE
+		e.sent = max(e.sent, ack.ECT0+ack.CE)
+		return false, true
+	}
 	switch {
 	case !ack.ECN && ect0 == 0:
 		return false, true
@@ -38,7 +46,7 @@ func (r *Recovery) validateECN(s *space, ack *wire.Ack, ect0 uint64) (ce, ok boo
 		r.ecn.fail("ECN counts fell")
 	case ack.ECT0-e.ect0+ack.CE-e.ce < ect0:
 		r.ecn.fail("marks were taken off")
-	case ack.ECT0+ack.CE > e.sent, ack.ECT1 > 0:
+	case ack.ECT0+ack.CE > e.sent, ack.ECT1 > e.ect1:
 		r.ecn.fail("marks were put on")
 	}
 	if r.ecn.failed {

@@ -17,7 +17,7 @@ func (r *Recovery) detectLost(sp Space, now time.Time) congestion.Loss {
 	s := &r.spaces[sp]
 	s.lossTime = time.Time{}
 	loss := congestion.Loss{Now: now}
-	if s.largestAcked < 0 {
+	if s.largestHere < 0 {
 		return loss
 	}
 	delay := max(r.rtt.Latest, r.rtt.Smoothed)
@@ -25,7 +25,7 @@ func (r *Recovery) detectLost(sp Space, now time.Time) congestion.Loss {
 	lostBefore := now.Add(-delay)
 	// The thresholds speak of packets, so numbers that were never sent do not
 	// count (A.10).
-	byNumber := s.skips.back(s.largestAcked, packetThreshold)
+	byNumber := s.skips.back(s.largestHere, packetThreshold)
 
 	q := &s.ring
 	low, high := int64(-1), int64(-1) // places with losses
@@ -34,10 +34,10 @@ func (r *Recovery) detectLost(sp Space, now time.Time) congestion.Loss {
 		if t == nil {
 			continue
 		}
-		if t.First > s.largestAcked {
+		if t.First > s.largestHere {
 			break
 		}
-		open := t.undecided() & t.span(t.First, s.largestAcked)
+		open := t.undecided() & t.span(t.First, s.largestHere)
 		gone := open & t.span(t.First, byNumber)
 		if !t.Time.After(lostBefore) {
 			gone = open

@@ -33,7 +33,7 @@ func (p *past) take(sl *slot, firstRTT time.Time) {
 func ends(sl *slot, firstRTT, now time.Time) (begin, end bool) {
 	t := sl.train
 	// §7.6.2: only ack-eliciting packets, sent after the first RTT sample.
-	if t == nil || t.Probe || firstRTT.IsZero() || !t.Time.After(firstRTT) {
+	if t == nil || t.Probe || t.Elsewhere || firstRTT.IsZero() || !t.Time.After(firstRTT) {
 		return false, false
 	}
 	lost := t.lost &^ t.acked & t.Eliciting

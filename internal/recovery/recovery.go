@@ -74,6 +74,8 @@ type space struct {
 	cursor       int64 // no packet of a place below it is undecided
 	next         int64 // number of the next packet
 	largestAcked int64 // -1: none
+	largestHere  int64 // … of those that left by the path in use
+	mixed        bool  // packets left by other paths, too
 	skips        skips
 	discarded    bool
 
@@ -98,7 +100,7 @@ func New(cfg Config) *Recovery {
 		validated:   !cfg.IsClient, // RFC 9002 A.8: clients validate the server implicitly
 	}
 	for i := range r.spaces {
-		r.spaces[i].largestAcked = -1
+		r.spaces[i].largestAcked, r.spaces[i].largestHere = -1, -1
 	}
 	return r
 }
@@ -130,6 +132,7 @@ func (r *Recovery) OnSent(sp Space, trains []*Train, now time.Time) {
 		t.Eliciting &= below(t.N)
 		t.InFlight &= below(t.N)
 		s.ring.push(t)
+		s.mixed = s.mixed || t.Elsewhere
 
 		for i, n := range t.Sizes[:t.N] {
 			total += int(n)

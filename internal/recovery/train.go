@@ -60,6 +60,11 @@ type Train struct {
 	Probe bool // a path MTU probe, whose loss says nothing of congestion (RFC 9000 §14.4)
 	ECT0  bool // the packets left marked ECT(0), which validates the peer's counts (RFC 9000 §13.4.2)
 
+	// Elsewhere: the packets left by another path than the one in use. What becomes of
+	// them says nothing about that: no RTT sample, no threshold, no congestion (RFC 9000
+	// §9.4). Neither Eliciting nor InFlight is set in those that probe a path.
+	Elsewhere bool
+
 	// What became of each packet. A packet with no bit set is undecided; one
 	// with both lost and acked was declared lost and then acknowledged.
 	acked, lost, unsent uint16
@@ -183,7 +188,7 @@ func (t *Train) split(k int, u *Train) {
 	copy(u.Lens[:], t.Lens[k:])
 	copy(u.Sizes[:], t.Sizes[k:])
 	clear(t.Lens[k:])
-	u.Probe, u.ECT0, u.lostAt = t.Probe, t.ECT0, t.lostAt
+	u.Probe, u.ECT0, u.Elsewhere, u.lostAt = t.Probe, t.ECT0, t.Elsewhere, t.lostAt
 	cut := func(from, to *uint16) {
 		*to = *from >> k
 		*from &= below(k)
