@@ -1,7 +1,10 @@
 package main
 
 import (
+	"bytes"
+	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -63,4 +66,41 @@ func (c *capture) datagrams() []*datagram {
 		list[i] = &copied
 	}
 	return list
+}
+
+// A tap is a client's socket that writes down what it sends and gets, for the case in
+// which the server's preferred address leads past the relay. What the client sends to
+// each address is a flow of its own.
+type tap struct {
+	*net.UDPConn
+	capture *capture
+
+	mu      sync.Mutex
+	servers []string
+}
+
+func (t *tap) note(up bool, b []byte, server net.Addr) {
+	t.mu.Lock()
+	flow := slices.Index(t.servers, server.String())
+	if flow < 0 {
+		flow = len(t.servers)
+		t.servers = append(t.servers, server.String())
+	}
+	t.mu.Unlock()
+	d := &datagram{up: up, at: time.Now(), flow: flow, data: bytes.Clone(b)}
+	t.capture.arrived(d)
+	t.capture.leaves(d, addrPort(t.LocalAddr()))
+}
+
+func (t *tap) WriteTo(b []byte, to net.Addr) (int, error) {
+	t.note(true, b, to)
+	return t.UDPConn.WriteTo(b, to)
+}
+
+func (t *tap) ReadFrom(b []byte) (int, net.Addr, error) {
+	n, from, err := t.UDPConn.ReadFrom(b)
+	if err == nil {
+		t.note(false, b[:n], from)
+	}
+	return n, from, err
 }

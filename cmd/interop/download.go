@@ -8,11 +8,11 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"os"
 	"path"
 	"sync"
+	"sync/atomic"
 	"time"
-
-	"os"
 )
 
 // A download is the work of a client: to fetch files over QUIC, as a case of the
@@ -57,7 +57,7 @@ func (d *download) run(ctx context.Context, testcase string, urls []*url.URL) er
 	case "resumption", "zerortt":
 		tickets := &ticketCache{ClientSessionCache: tls.NewLRUClientSessionCache(1), put: make(chan struct{})}
 		d.tls = d.tls.Clone()
-		d.tls.ClientSessionCache = tickets
+		d.tls.ClientSessionCache, d.tls.Time = tickets, tickets.now
 		if err := d.fetchThen(ctx, tickets.wait, urls[0]); err != nil {
 			return err
 		}
@@ -96,7 +96,15 @@ func (d *download) fetchThen(ctx context.Context, then func(context.Context) err
 	}
 
 	var wg sync.WaitGroup
-	errs := make(chan error, len(urls))
+	errs := make(chan error, len(urls)+1)
+	if d.options.migrate {
+		wg.Go(func() {
+			if err := move(ctx, c); err != nil {
+				errs <- fmt.Errorf("moving to another socket: %w", err)
+				cancel()
+			}
+		})
+	}
 	for _, u := range urls {
 		wg.Go(func() {
 			if err := d.get(ctx, c, u); err != nil {
@@ -121,6 +129,22 @@ func (d *download) fetchThen(ctx context.Context, then func(context.Context) err
 	return nil
 }
 
+// moveAfter is when a client moves to another socket, in the case migration.
+const moveAfter = 300 * time.Millisecond
+
+func move(ctx context.Context, c conn) error {
+	m, ok := c.(migrator)
+	if !ok {
+		return errLacking
+	}
+	select {
+	case <-time.After(moveAfter):
+		return m.migrate(ctx)
+	case <-ctx.Done():
+		return nil
+	}
+}
+
 func (d *download) get(ctx context.Context, c conn, u *url.URL) error {
 	f, err := d.dir.Create(path.Base(u.Path))
 	if err != nil {
@@ -142,11 +166,19 @@ type ticketCache struct {
 	tls.ClientSessionCache
 	once sync.Once
 	put  chan struct{} // closed at the first
+	slow atomic.Int64  // nanoseconds that now is behind
 }
+
+// now is a clock that showed a whole second when the last ticket came. crypto/tls keeps
+// that time in seconds, so that by another clock it would tell the server of an age that
+// is up to a second too high, and GnuTLS takes no 0-RTT data with a ticket that is older
+// than it can be.
+func (t *ticketCache) now() time.Time { return time.Now().Add(-time.Duration(t.slow.Load())) }
 
 func (t *ticketCache) Put(key string, s *tls.ClientSessionState) {
 	t.ClientSessionCache.Put(key, s)
 	if s != nil {
+		t.slow.Store(int64(time.Now().Nanosecond()))
 		t.once.Do(func() { close(t.put) })
 	}
 }

@@ -20,6 +20,8 @@ type ngtcp2 struct{}
 
 const chaCha20Priority = "--ciphers=NORMAL:-VERS-ALL:+VERS-TLS1.3:-CIPHER-ALL:+CHACHA20-POLY1305"
 
+var handshakeTimeout = fmt.Sprintf("--handshake-timeout=%ds", int((2 * handshakeSilence).Seconds()))
+
 // find returns where a program is.
 func (ngtcp2) find(program, pkg string) (string, error) {
 	path, err := exec.LookPath(program)
@@ -38,12 +40,19 @@ func (n ngtcp2) serve(ctx context.Context, j *job, addr *net.UDPAddr) (stop func
 	if err != nil {
 		return nil, err
 	}
-	args := []string{"--quiet", "--no-quic-dump", "--no-http-dump", "--htdocs=" + j.sub("www")}
+	args := []string{"--quiet", "--no-quic-dump", "--no-http-dump", handshakeTimeout, "--htdocs=" + j.sub("www")}
 	switch j.testcase.server {
 	case "retry":
 		args = append(args, "--validate-addr")
 	case "chacha20":
 		args = append(args, chaCha20Priority)
+	}
+	if j.testcase.options.preferred {
+		preferred, err := freeAddr(false)
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, "--preferred-ipv4-addr="+preferred.String())
 	}
 	args = append(args, addr.IP.String(), strconv.Itoa(addr.Port), j.sub("certs/priv.key"), j.sub("certs/cert.pem"))
 	ctx, cancel := context.WithCancel(ctx)
@@ -104,7 +113,7 @@ func (n ngtcp2) download(ctx context.Context, j *job, addr *net.UDPAddr) error {
 	fetch := func(urls []*url.URL, more ...string) error {
 		args := append([]string{
 			"--quiet", "--no-quic-dump", "--no-http-dump", "--exit-on-all-streams-close",
-			"--download=" + j.sub("downloads"),
+			"--download=" + j.sub("downloads"), handshakeTimeout,
 		}, more...)
 		switch j.testcase.client {
 		case "transfer":

@@ -40,7 +40,7 @@ type player interface {
 // players are those that the matrix knows.
 var players = map[string]player{
 	volleyName: library{volleyStack{}, true},
-	quicGoName: library{quicGoStack{}, false},
+	quicGoName: quicGoHTTP3{library{quicGoStack{}, false}},
 	xNetName:   library{xNetStack{}, false},
 	ngtcp2Name: ngtcp2{},
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"io"
 	"net"
+	"time"
 )
 
 // A stack is a QUIC library that runs in this process.
@@ -17,12 +18,19 @@ type stack interface {
 
 // options is what a case wants of a stack beside its defaults.
 type options struct {
-	early        bool // a client sends 0-RTT data; a server takes it
-	retry        bool // a server lets every client prove its address
-	smallWindows bool // a client's receive windows begin small, and must grow
-	version2     bool // QUIC version 2 from the first packet on
-	migrate      bool // a client moves to another socket in mid-transfer
+	early        bool     // a client sends 0-RTT data; a server takes it
+	retry        bool     // a server lets every client prove its address
+	smallWindows bool     // a client's receive windows begin small, and must grow
+	version2     bool     // QUIC version 2 from the first packet on
+	migrate      bool     // a client moves to another socket in mid-transfer
+	preferred    bool     // a server would rather be reached at another address
+	tap          *capture // Volley's client: write down what its socket sends and gets
 }
+
+// handshakeSilence is how long a peer may be silent during the handshake. Some cases lose
+// several packets in a row, and a client that sends one at a time and doubles the wait is
+// silent for longer than the usual 5 s.
+const handshakeSilence = 30 * time.Second
 
 // What receive windows begin with under options.smallWindows, in bytes.
 const (
@@ -45,6 +53,11 @@ type conn interface {
 	close(code uint64)
 	// wait waits for the end and says how it came.
 	wait(context.Context) error
+}
+
+// A migrator is a conn that can move to another socket.
+type migrator interface {
+	migrate(context.Context) error
 }
 
 // A stream is a bidirectional stream.

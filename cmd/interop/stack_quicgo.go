@@ -12,7 +12,7 @@ import (
 type quicGoStack struct{}
 
 func (quicGoStack) config(o options) *quicgo.Config {
-	c := &quicgo.Config{Allow0RTT: o.early}
+	c := &quicgo.Config{Allow0RTT: o.early, HandshakeIdleTimeout: handshakeSilence}
 	if o.smallWindows {
 		c.InitialStreamReceiveWindow = smallStreamWindow
 		c.InitialConnectionReceiveWindow = smallConnWindow
@@ -110,6 +110,24 @@ func (c *quicGoConn) close(code uint64) {
 	if c.release != nil {
 		c.release()
 	}
+}
+
+func (c *quicGoConn) migrate(ctx context.Context) error {
+	pc, err := clientSocket(c.RemoteAddr().(*net.UDPAddr))
+	if err != nil {
+		return err
+	}
+	tr := &quicgo.Transport{Conn: pc}
+	before := c.release
+	c.release = func() { before(); tr.Close(); pc.Close() }
+	p, err := c.AddPath(tr)
+	if err != nil {
+		return err
+	}
+	if err := p.Probe(ctx); err != nil {
+		return err
+	}
+	return p.Switch()
 }
 
 func (c *quicGoConn) wait(ctx context.Context) error {

@@ -15,7 +15,10 @@ import (
 type volleyStack struct{}
 
 func (volleyStack) config(o options) *quic.Config {
-	c := &quic.Config{Allow0RTT: o.early, Tracer: qlog.DefaultConnectionTracer}
+	c := &quic.Config{
+		Allow0RTT: o.early, Tracer: qlog.DefaultConnectionTracer,
+		HandshakeIdleTimeout: handshakeSilence,
+	}
 	if o.smallWindows {
 		c.InitialStreamReceiveWindow = smallStreamWindow
 		c.InitialConnectionReceiveWindow = smallConnWindow
@@ -59,9 +62,13 @@ func (l *volleyListener) close() {
 }
 
 func (v volleyStack) dial(ctx context.Context, addr *net.UDPAddr, conf *tls.Config, o options) (conn, error) {
-	pc, err := clientSocket(addr)
+	udp, err := clientSocket(addr)
 	if err != nil {
 		return nil, err
+	}
+	var pc net.PacketConn = udp
+	if o.tap != nil {
+		pc = &tap{UDPConn: udp, capture: o.tap}
 	}
 	tr := &quic.Transport{Conn: pc}
 	dial := tr.Dial
@@ -115,6 +122,24 @@ func (c *volleyConn) close(code uint64) {
 	if c.release != nil {
 		c.release()
 	}
+}
+
+func (c *volleyConn) migrate(ctx context.Context) error {
+	pc, err := clientSocket(c.RemoteAddr().(*net.UDPAddr))
+	if err != nil {
+		return err
+	}
+	tr := &quic.Transport{Conn: pc}
+	before := c.release
+	c.release = func() { before(); tr.Close(); pc.Close() }
+	p, err := c.AddPath(tr)
+	if err != nil {
+		return err
+	}
+	if err := p.Probe(ctx); err != nil {
+		return err
+	}
+	return p.Switch()
 }
 
 func (c *volleyConn) wait(ctx context.Context) error {

@@ -14,7 +14,7 @@ import (
 type xNetStack struct{}
 
 func (xNetStack) config(conf *tls.Config, o options) *xquic.Config {
-	c := &xquic.Config{TLSConfig: conf, RequireAddressValidation: o.retry}
+	c := &xquic.Config{TLSConfig: conf, RequireAddressValidation: o.retry, HandshakeTimeout: 2 * handshakeSilence}
 	if o.smallWindows {
 		// Its windows do not grow, they only move on.
 		c.MaxStreamReadBufferSize = smallStreamWindow

@@ -14,6 +14,7 @@ import (
 // A trace is a capture with its packets opened, which takes the key log of one side. It
 // is to the checks of this program what a pcap and Wireshark are to those of the runner.
 type trace struct {
+	server    string // name of the player
 	datagrams []*datagram
 	conns     []*connTrace
 	sealed    int // packets that no key opened
@@ -68,8 +69,8 @@ const (
 )
 
 // openCapture opens what datagrams hold, in the order in which they came.
-func openCapture(list []*datagram, keys *keyLog) *trace {
-	t := &trace{datagrams: list}
+func openCapture(list []*datagram, keys *keyLog, server string) *trace {
+	t := &trace{server: server, datagrams: list}
 	byFlow := map[int]*connTrace{}
 	for _, d := range list {
 		c := byFlow[d.flow]
@@ -89,7 +90,8 @@ func openCapture(list []*datagram, keys *keyLog) *trace {
 	}
 	for _, c := range t.conns {
 		for _, p := range c.packets {
-			if p.sealed {
+			// crypto/tls does not log the secret of 0-RTT.
+			if p.sealed && !(p.typ == wire.ZeroRTT && c.early == nil) {
 				t.sealed++
 			}
 		}
@@ -119,7 +121,11 @@ func (t *trace) connOf(d *datagram) *connTrace {
 func (c *connTrace) open(d *datagram) {
 	for b := d.data; len(b) > 0; {
 		if !wire.IsLong(b[0]) {
-			c.openShort(d, b)
+			// Without the fixed bit it is what x/net/quic fills datagrams with. (Nobody
+			// here greases that bit.)
+			if b[0]&0x40 != 0 {
+				c.openShort(d, b)
+			}
 			return
 		}
 		h, err := wire.ParseLong(b)
