@@ -140,7 +140,15 @@ type Config struct {
 	CongestionControl CongestionControl
 
 	// Tracer, if set, makes the qlog trace of each connection; it may return nil.
-	// connID is the Destination Connection ID of the client's first packet.
+	// qlog.DefaultConnectionTracer writes files to the directory that QLOGDIR names.
+	// connID is the Destination Connection ID of the client's first packet, and ctx
+	// what the connection's context is derived from. To the events of package qlog
+	// come those of [QlogEventSchema].
+	//
+	// RecordEvent is called with the connection locked, so it must not call methods
+	// of the connection or its streams, and while it takes its time the connection
+	// waits. The recorder is closed before the connection's end is told, or, if this
+	// side ends it, when the peer has been told.
 	Tracer func(ctx context.Context, isClient bool, connID ConnectionID) qlogwriter.Trace
 }
 

@@ -128,6 +128,7 @@ type Conn struct {
 	datagrams datagrams
 
 	stats ConnectionStats
+	qlog  *connTrace // nil: not traced; never changes
 }
 
 // phase is how far a connection's life is.
@@ -193,16 +194,22 @@ func newConn(p connParams) (*Conn, error) {
 	c.ids.init(p.srcID, p.destID)
 	c.initPaths(p)
 	size := p.config.initialPacketSize()
+	c.startTrace(&p)
+	var packetTrace recovery.Trace
+	var flightTrace sender.Trace
+	if q := c.qlog; q != nil {
+		packetTrace, flightTrace = q, q
+	}
 	c.cc = c.newController(size)
 	c.pacer = congestion.NewPacer(size)
-	c.rec = recovery.New(recovery.Config{IsClient: p.isClient, Owner: (*monitor)(c), Controller: c.cc})
+	c.rec = recovery.New(recovery.Config{IsClient: p.isClient, Owner: (*monitor)(c), Controller: c.cc, Trace: packetTrace})
 	sched := scheduler.New()
 	if p.config.Scheduler != nil {
 		sched = p.config.Scheduler()
 	}
 	c.snd = sender.New(sender.Config{
 		Host: (*monitor)(c), Recovery: c.rec, Controller: c.cc, Pacer: c.pacer,
-		Scheduler: sched, UDP: p.transport.udpConn(), Route: &c.paths.active.route, DatagramSize: size,
+		Scheduler: sched, UDP: p.transport.udpConn(), Route: &c.paths.active.route, DatagramSize: size, Trace: flightTrace,
 	})
 	for i := range c.spaces {
 		c.spaces[i].acks = newAckState()
@@ -216,7 +223,13 @@ func newConn(p connParams) (*Conn, error) {
 	if p.retrySrc != nil {
 		c.keyID = *p.retrySrc
 	}
+	if c.qlog != nil {
+		c.qlog.recoveryParameters()
+	}
 	if err := c.setInitialKeys(c.keyID); err != nil {
+		if c.qlog != nil {
+			c.qlog.end()
+		}
 		return nil, err
 	}
 	c.rec.SetAmplificationLimited(!c.validated)
@@ -376,6 +389,9 @@ func (c *Conn) tick(now time.Time) (over bool) {
 		c.control.add(framePing, 0)
 	}
 	if t := c.rec.Timer(); !t.IsZero() && !now.Before(t) {
+		if c.qlog != nil {
+			c.qlog.timerExpired()
+		}
 		if probe, sp := c.rec.OnTimer(now); probe {
 			if sp != recovery.App {
 				c.spaces[recovery.Initial].send.probed, c.spaces[recovery.Handshake].send.probed = 0, 0
@@ -384,6 +400,9 @@ func (c *Conn) tick(now time.Time) (over bool) {
 			}
 		}
 		c.updatePacer()
+		if c.qlog != nil {
+			c.qlog.update()
+		}
 	}
 	c.pathTick(now)
 	return c.phase == phaseOver

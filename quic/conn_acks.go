@@ -100,6 +100,12 @@ func (a *ackState) frame(now time.Time, ranges []wire.AckRange, room int) (wire.
 	return f, len(f.Ranges) > 0 && f.Len() <= room
 }
 
+// ackDelay is the delay of an ACK frame, given the ack_delay_exponent of who sent it.
+func ackDelay(encoded uint64, exponent int) time.Duration {
+	const most = uint64(time.Hour / time.Microsecond)
+	return time.Duration(min(encoded<<exponent, most)) * time.Microsecond
+}
+
 // sent notes that an ACK frame is on its way.
 func (a *ackState) sent() {
 	a.eliciting = 0

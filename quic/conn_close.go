@@ -6,6 +6,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/quic-go/quic-go/qlog"
+
 	"github.com/volley-quic/volley/internal/protect"
 	"github.com/volley-quic/volley/internal/recovery"
 	"github.com/volley-quic/volley/internal/udp"
@@ -113,10 +115,11 @@ func (c *Conn) abandon(err error) {
 // destroy ends the connection at once, as the socket is gone.
 func (c *Conn) destroy(err error) {
 	c.mu.Lock()
-	if c.phase == phaseOpen {
+	open := c.phase == phaseOpen
+	c.phase = phaseOver
+	if open {
 		c.over(err)
 	}
-	c.phase = phaseOver
 	c.markCloseSent()
 	c.mu.Unlock()
 	c.wakeUp()
@@ -147,6 +150,12 @@ func (c *Conn) drain(err error, now time.Time) {
 // over tells everybody that the connection is over. The mutex is held.
 func (c *Conn) over(err error) {
 	c.closeErr = err
+	if c.qlog != nil {
+		c.qlog.closed(err)
+		if c.phase != phaseClosing {
+			c.qlog.end() // before anybody hears that the connection is over: then the trace is complete
+		}
+	}
 	c.snd.Stop()
 	c.streams.closeAll(err)
 	c.datagrams.over()
@@ -160,6 +169,9 @@ func (c *Conn) over(err error) {
 func (c *Conn) markCloseSent() {
 	if !c.closing.sent {
 		c.closing.sent = true
+		if c.qlog != nil {
+			c.qlog.end()
+		}
 		close(c.closeSent)
 	}
 }
@@ -189,6 +201,11 @@ func (c *Conn) sendClose(now time.Time) {
 	b, packets := c.closePackets()
 	if limit := (*monitor)(c).AntiAmplification(); limit >= 0 && len(b) > limit {
 		b, packets = nil, nil
+	}
+	if c.qlog != nil {
+		for _, p := range packets {
+			c.qlog.sent(qlog.PacketSent{}, b[p.start:p.end], p.pnOff+longPNLen, p.pn)
+		}
 	}
 	c.bytesOut += len(b)
 	c.stats.BytesSent += uint64(len(b))

@@ -356,6 +356,9 @@ func (m *monitor) Flushed(now time.Time, eliciting bool) {
 	if eliciting {
 		(*Conn)(m).sentEliciting(now)
 	}
+	if m.qlog != nil {
+		m.qlog.update()
+	}
 }
 
 // SendFailed implements sender.Host.

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 
+	"github.com/quic-go/quic-go/qlog"
+
 	"github.com/volley-quic/volley/internal/recovery"
 	"github.com/volley-quic/volley/internal/wire"
 	"github.com/volley-quic/volley/sender"
@@ -126,6 +128,8 @@ func (c *Conn) onDatagram(f wire.Datagram) error {
 	if len(c.datagrams.in) < maxDatagramsIn {
 		c.datagrams.in = append(c.datagrams.in, bytes.Clone(f.Data))
 		signal(c.datagrams.come)
+	} else if c.qlog != nil {
+		c.qlog.datagramDropped(qlog.DirectionReceiving, len(f.Data), "buffer_full")
 	}
 	return nil
 }
@@ -139,6 +143,9 @@ func (c *Conn) appendDatagrams(f *sender.Flight) {
 	for _, msg := range d.out {
 		if len(msg) > c.maxDatagram() {
 			n++ // packets have become smaller
+			if c.qlog != nil {
+				c.qlog.datagramDropped(qlog.DirectionSending, len(msg), "too_large")
+			}
 			continue
 		}
 		fr := wire.Datagram{Data: msg, HasLen: true}

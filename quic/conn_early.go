@@ -111,6 +111,9 @@ func (c *Conn) startEarly(suite uint16, secret []byte) error {
 	}
 	z := &c.zeroRTT
 	z.offered = true
+	if c.qlog != nil {
+		c.qlog.restored(z.remembered)
+	}
 	c.useParams(z.remembered)
 	c.snd.StartEarly(sealer, uint32(c.version), c.ids.dst(), connIDBytes(&c.ids.local[0].id))
 	close(z.ready)
@@ -125,6 +128,9 @@ func (c *Conn) rejectEarly() {
 		return
 	}
 	z.rejected = true
+	if c.qlog != nil {
+		c.qlog.discarded0RTT()
+	}
 	c.streams.closeAll(Err0RTTRejected)
 	c.streams.forget()
 	c.control = controlQueue{}

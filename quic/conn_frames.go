@@ -76,8 +76,7 @@ func spaceOf(pt wire.PacketType) recovery.Space {
 func (c *Conn) onAck(sp recovery.Space, f *wire.Ack, now time.Time) error {
 	delay := time.Duration(0)
 	if sp == recovery.App && c.params != nil {
-		const most = uint64(time.Hour / time.Microsecond)
-		delay = time.Duration(min(f.Delay<<c.params.AckDelayExponent, most)) * time.Microsecond
+		delay = ackDelay(f.Delay, c.params.AckDelayExponent)
 	}
 	if _, err := c.rec.OnAck(sp, f, delay, now); err != nil {
 		return err

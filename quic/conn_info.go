@@ -99,10 +99,15 @@ func (c *Conn) LocalAddr() net.Addr { return c.addrs.Load().local }
 // RemoteAddr returns the peer's address: the one that is in use now, as clients move.
 func (c *Conn) RemoteAddr() net.Addr { return c.addrs.Load().remote }
 
-// QlogTrace returns the connection's qlog trace, nil if there is none.
-//
-// Volley does not write qlog yet, so far it is always nil.
-func (c *Conn) QlogTrace() qlogwriter.Trace { return nil }
+// QlogTrace returns the trace that [Config.Tracer] made for the connection, nil if there is
+// none. The connection's own events come from a producer of its own, which it closes when
+// it is over.
+func (c *Conn) QlogTrace() qlogwriter.Trace {
+	if c.qlog == nil {
+		return nil
+	}
+	return c.qlog.trace
+}
 
 // SocketStats counts what went through the connection's socket, which it may share with
 // other connections of its [Transport].

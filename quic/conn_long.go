@@ -88,6 +88,10 @@ func (c *Conn) sendLongDatagram(now time.Time) bool {
 		d.pad(size)
 	}
 	sealed := d.finish(c, now)
+	if c.qlog != nil {
+		c.qlog.sentLong(d)
+		c.qlog.update()
+	}
 	c.bytesOut += len(sealed)
 	c.stats.BytesSent += uint64(len(sealed))
 	c.stats.PacketsSent += uint64(d.n)
@@ -137,6 +141,9 @@ func (c *Conn) transmitLong(d *longDatagram) bool {
 	case err == udp.ErrTooLarge && len(d.buf) > minPacketSize:
 		// It was never sent, and goes again smaller. (What is too large at 1200 bytes is
 		// as good as lost: its probe timeout keeps this from going round and round.)
+		if c.qlog != nil {
+			c.qlog.refusedLong(d)
+		}
 		for _, p := range d.packets[:d.n] {
 			c.rec.OnUnsent(p.sp, p.pn, p.pn)
 			if a := &c.spaces[p.sp].acks; len(a.got) > 0 {

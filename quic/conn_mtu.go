@@ -97,6 +97,9 @@ func (m *mtuState) next() int {
 	return 0
 }
 
+// found reports whether the search is over, or there is none.
+func (m *mtuState) found() bool { return !m.enabled || m.high > 0 && m.next() == 0 }
+
 func (m *mtuState) timer() time.Time {
 	if m.probing != 0 {
 		return time.Time{}

@@ -29,6 +29,7 @@ type path struct {
 	remote    netip.AddrPort // the zero value if the socket's addresses are no UDP addresses
 	addr      net.Addr
 	route     udp.Route // whoever holds the sender's token sends by it
+	tuple     int       // its number in the qlog; 0: it has none yet
 
 	known bool         // it is one of paths.all
 	seq   int64        // number of the peer's connection ID that is used here; -1: none yet
@@ -199,7 +200,7 @@ func (c *Conn) receivedElsewhere(p *openedPacket, now time.Time) {
 		return // servers do not move
 	}
 	q := p.by
-	probes := onlyProbes(p.payload)
+	probes := onlyProbes(p.payload())
 	follows := !probes && p.pn > c.paths.highest
 	if !probes && !follows {
 		q.seen = now // it was overtaken by one that came by the active path
@@ -299,6 +300,9 @@ func (c *Conn) usePath(q *path) {
 	c.ids.active = q.seq
 	c.snd.SetPath(c.senderPath(q))
 	c.addrs.Store(&pathAddrs{q.transport.Conn.LocalAddr(), q.addr})
+	if c.qlog != nil {
+		c.qlog.moved(from)
+	}
 }
 
 func (c *Conn) senderPath(q *path) sender.Path {
@@ -333,11 +337,16 @@ func (c *Conn) restart(q *path, first int64, now time.Time) {
 	c.mtu.start(now)
 }
 
-func (c *Conn) newController(size int) congestion.Controller {
+func (c *Conn) newController(size int) (cc congestion.Controller) {
 	if c.config.CongestionControl == CongestionNewReno {
-		return congestion.NewReno(size)
+		cc = congestion.NewReno(size)
+	} else {
+		cc = congestion.NewCubic(size)
 	}
-	return congestion.NewCubic(size)
+	if c.qlog != nil {
+		cc = c.qlog.watch(cc)
+	}
+	return cc
 }
 
 // shrinkForPath sends small datagrams as long as the path is not known to work.

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quic-go/quic-go/qlog"
+
 	"github.com/volley-quic/volley/internal/protect"
 	"github.com/volley-quic/volley/internal/recovery"
 	"github.com/volley-quic/volley/internal/udp"
@@ -44,13 +46,16 @@ type packet struct {
 
 // openedPacket is a 1-RTT packet whose frames wait to be looked at.
 type openedPacket struct {
-	pn      int64
-	payload []byte
-	ecn     udp.ECN
-	at      time.Time
-	held    *heldBuffer
-	by      *path
+	pn     int64
+	b      []byte // the whole packet, decrypted in place
+	header uint8  // how long its header is
+	ecn    udp.ECN
+	at     time.Time
+	held   *heldBuffer
+	by     *path
 }
+
+func (p *openedPacket) payload() []byte { return p.b[p.header : len(p.b)-sealTag] }
 
 // deliver hands packets to the connection. It takes over one reference of each
 // buffer, never blocks, and is called by the transport's read loop.
@@ -64,6 +69,9 @@ func (c *Conn) deliver(ps []packet) {
 	}
 	c.inbox = append(c.inbox, ps[:n]...)
 	c.inboxMu.Unlock()
+	if n < len(ps) && c.qlog != nil {
+		c.qlog.messagesDropped(ps[n:], qlog.PacketDropDOSPrevention)
+	}
 	for _, p := range ps[n:] {
 		p.buf.Release()
 	}
@@ -107,6 +115,9 @@ func (c *Conn) message(p *packet) {
 	}
 	if p.by == nil { // it is of nobody we know
 		c.mu.Unlock()
+		if c.qlog != nil {
+			c.qlog.messagesDropped([]packet{*p}, qlog.PacketDropUnexpectedPacket)
+		}
 		return
 	}
 	if phase == phaseOpen {
@@ -146,15 +157,19 @@ func (c *Conn) datagram(p *packet, b []byte) {
 			// is the first, which the transport has looked at.
 			if id := b[1:min(1+c.transport.connIDLen, len(b))]; dst == nil || string(id) == string(dst) {
 				c.shortPacket(p, b)
+			} else {
+				c.dropped(b, qlog.PacketDropUnknownConnectionID)
 			}
 			return
 		}
 		h, err := wire.ParseLong(b)
 		if err != nil {
+			c.dropped(b, qlog.PacketDropHeaderParseError)
 			return
 		}
 		// All go to one connection ID.
 		if h.Type != wire.VersionNegotiation && !c.isOurID(h.Dst) || dst != nil && string(h.Dst) != string(dst) {
+			c.dropped(b, qlog.PacketDropUnknownConnectionID)
 			return
 		}
 		dst = h.Dst
@@ -165,6 +180,8 @@ func (c *Conn) datagram(p *packet, b []byte) {
 		// RFC 9000 §14.1: a server discards an Initial in a datagram that is too small.
 		if h.Type != wire.Initial || c.isClient || size >= minPacketSize {
 			c.longPacket(p, h, b[:n:n])
+		} else {
+			c.dropped(b[:n], qlog.PacketDropUnexpectedPacket)
 		}
 		b = b[n:]
 	}
@@ -193,7 +210,7 @@ func (c *Conn) shortPacket(p *packet, b []byte) {
 		c.openFailed(err, b)
 		return
 	}
-	c.opened = append(c.opened, openedPacket{pn, payload, p.ecn, p.at, p.held, p.by})
+	c.opened = append(c.opened, openedPacket{pn, b, uint8(len(b) - sealTag - len(payload)), p.ecn, p.at, p.held, p.by})
 	if len(c.opened) == maxOpened {
 		c.takeOpened()
 	}
@@ -218,6 +235,8 @@ func (c *Conn) openFailed(err error, b []byte) {
 	if errors.Is(err, protect.ErrDecrypt) {
 		if c.isReset(b) {
 			c.statelessReset()
+		} else {
+			c.dropped(b, qlog.PacketDropPayloadDecryptError)
 		}
 		return
 	}
@@ -233,7 +252,11 @@ func (c *Conn) isReset(b []byte) bool {
 // keep puts a datagram aside until there are keys for it.
 func (c *Conn) keep(p *packet, b []byte) {
 	if len(c.later) >= maxLater {
+		c.dropped(b, qlog.PacketDropDOSPrevention)
 		return
+	}
+	if c.qlog != nil {
+		c.qlog.buffered(b)
 	}
 	q := *p
 	q.buf, q.held = udp.CopyBuffer(b), nil
@@ -267,17 +290,27 @@ func (c *Conn) takeOpened() {
 	acks := &c.spaces[recovery.App].acks
 	// Key updates come first: an ACK of these packets must not be ahead of them.
 	err := c.oneRTT.Received(now, c.rec.PTO(recovery.App))
+	trace := c.qlog
+	if trace != nil {
+		trace.receivedGeneration()
+	}
 	for i := range ps {
 		if err != nil || c.phase != phaseOpen {
 			break
 		}
 		p := &ps[i]
 		if acks.seen(p.pn) {
+			if trace != nil {
+				trace.dropped(p.b, p.pn, qlog.PacketDropDuplicate)
+			}
 			continue
+		}
+		if trace != nil {
+			trace.received(p.by, p.b, int(p.header), p.pn, p.ecn)
 		}
 		var eliciting bool
 		c.paths.from = p.by
-		if eliciting, err = c.frames(p.payload, wire.OneRTT, now, p.held.memory()); err != nil {
+		if eliciting, err = c.frames(p.payload(), wire.OneRTT, now, p.held.memory()); err != nil {
 			break
 		}
 		acks.received(p.pn, p.at, eliciting, false, p.ecn)
@@ -293,6 +326,9 @@ func (c *Conn) takeOpened() {
 	}
 	crypto := len(c.spaces[recovery.App].recv.got) > 0
 	c.updatePacer()
+	if trace != nil {
+		trace.update()
+	}
 	c.mu.Unlock()
 	clear(ps)
 	if err != nil {
@@ -322,6 +358,7 @@ func (c *Conn) longPacket(p *packet, h wire.LongHeader, b []byte) {
 		return
 	}
 	if h.Version != uint32(c.version) {
+		c.dropped(b, qlog.PacketDropUnexpectedVersion)
 		return
 	}
 	if h.Type == wire.ZeroRTT {
@@ -333,15 +370,18 @@ func (c *Conn) longPacket(p *packet, h wire.LongHeader, b []byte) {
 	case wire.Initial:
 		sp = recovery.Initial
 		if c.isClient && len(h.Token) > 0 {
+			c.dropped(b, qlog.PacketDropUnexpectedPacket)
 			return // RFC 9000 §17.2.2: a server's Initial has no token
 		}
 	case wire.Handshake:
 		sp = recovery.Handshake
 	default:
+		c.dropped(b, qlog.PacketDropUnexpectedPacket)
 		return
 	}
 	s := &c.spaces[sp]
 	if s.discarded {
+		c.dropped(b, qlog.PacketDropKeysUnavailable)
 		return
 	}
 	if s.opener == nil {
@@ -356,15 +396,15 @@ func (c *Conn) longPacket(p *packet, h wire.LongHeader, b []byte) {
 	c.takeOpened() // in order
 	now := time.Now()
 	c.mu.Lock()
-	if c.phase != phaseOpen || s.acks.seen(pn) {
+	if c.phase != phaseOpen || !c.acceptable(h, b, &s.acks, pn) {
 		c.mu.Unlock()
 		return
 	}
-	if !c.ids.checkSrc(h.Src) {
-		// The peer's connection ID does not change during the handshake
-		// (RFC 9000 §7.2).
-		c.mu.Unlock()
-		return
+	if c.qlog != nil {
+		if !c.gotFirst {
+			c.qlog.firstPacket()
+		}
+		c.qlog.received(nil, b, len(b)-sealTag-len(payload), pn, p.ecn)
 	}
 	if c.isClient {
 		c.snd.SetDst(c.ids.dst())
@@ -379,6 +419,9 @@ func (c *Conn) longPacket(p *packet, h wire.LongHeader, b []byte) {
 		s.acks.received(pn, p.at, eliciting, true, p.ecn)
 		c.authentic(now)
 	}
+	if c.qlog != nil {
+		c.qlog.update()
+	}
 	c.mu.Unlock()
 	if err != nil {
 		c.fail(err)
@@ -387,16 +430,40 @@ func (c *Conn) longPacket(p *packet, h wire.LongHeader, b []byte) {
 	c.driveTLS()
 }
 
+// acceptable reports whether a packet with a long header is to be looked at: it is new, and
+// comes from the peer's connection ID, which does not change during the handshake
+// (RFC 9000 §7.2).
+func (c *Conn) acceptable(h wire.LongHeader, b []byte, acks *ackState, pn int64) bool {
+	why := qlog.PacketDropDuplicate
+	if !acks.seen(pn) {
+		if c.ids.checkSrc(h.Src) {
+			return true
+		}
+		why = qlog.PacketDropUnexpectedSourceConnectionID
+	}
+	if c.qlog != nil {
+		c.qlog.dropped(b, pn, why)
+	}
+	return false
+}
+
 // zeroPacket takes in a 0-RTT packet: the server has keys for it only if it accepts
 // 0-RTT data.
 func (c *Conn) zeroPacket(p *packet, h wire.LongHeader, b []byte) {
 	z := &c.zeroRTT
-	if c.isClient || !z.expires.IsZero() && p.at.After(z.expires) {
+	if c.isClient {
+		c.dropped(b, qlog.PacketDropUnexpectedPacket)
+		return
+	}
+	if !z.expires.IsZero() && p.at.After(z.expires) {
+		c.dropped(b, qlog.PacketDropKeysUnavailable)
 		return
 	}
 	if z.opener == nil {
 		if c.spaces[recovery.Handshake].sealer == nil {
 			c.keep(p, b) // it came before the client's Initial was looked at
+		} else {
+			c.dropped(b, qlog.PacketDropKeysUnavailable)
 		}
 		return
 	}
@@ -409,7 +476,10 @@ func (c *Conn) zeroPacket(p *packet, h wire.LongHeader, b []byte) {
 	}
 	now := time.Now()
 	c.mu.Lock()
-	if c.phase == phaseOpen && !acks.seen(pn) && c.ids.checkSrc(h.Src) {
+	if c.phase == phaseOpen && c.acceptable(h, b, acks, pn) {
+		if c.qlog != nil {
+			c.qlog.received(nil, b, len(b)-sealTag-len(payload), pn, p.ecn)
+		}
 		var eliciting bool
 		if eliciting, err = c.frames(payload, wire.ZeroRTT, now, nil); err == nil {
 			acks.received(pn, p.at, eliciting, false, p.ecn)
@@ -438,6 +508,9 @@ func (c *Conn) discard(sp recovery.Space, now time.Time) {
 	}
 	*s = space{acks: newAckState(), discarded: true}
 	c.rec.Discard(sp, now)
+	if c.qlog != nil {
+		c.qlog.discardedKeys(sp)
+	}
 }
 
 // statelessReset ends the connection as the peer does not know it any more. It drains,

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quic-go/quic-go/qlog"
+
 	"github.com/volley-quic/volley/internal/protect"
 	"github.com/volley-quic/volley/internal/recovery"
 	"github.com/volley-quic/volley/internal/wire"
@@ -22,17 +24,14 @@ func (e *errRecreate) Error() string {
 // followRetry takes in a Retry packet (RFC 9000 §17.2.5.2): the client begins again
 // with the token and the connection ID that it brought, once.
 func (c *Conn) followRetry(h wire.LongHeader, b []byte) {
-	if !c.isClient || c.retried || c.gotFirst || h.Version != uint32(c.version) || len(b) < sealTag || len(h.Token) == 0 {
-		return
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.phase != phaseOpen || !c.ids.isLocal(h.Dst) || len(h.Src) > maxConnIDLen || string(h.Src) == string(c.ids.dst()) {
+	if why := c.checkRetry(h, b); why != "" {
+		c.dropped(b, why)
 		return
 	}
-	tag := protect.RetryTag(uint32(c.version), connIDBytes(&c.origDst), b[:len(b)-sealTag])
-	if string(tag[:]) != string(b[len(b)-sealTag:]) {
-		return
+	if c.qlog != nil {
+		c.qlog.retried(b)
 	}
 	c.retried = true
 	src := ConnectionIDFromBytes(h.Src)
@@ -49,33 +48,66 @@ func (c *Conn) followRetry(h wire.LongHeader, b []byte) {
 	c.snd.SetDst(c.ids.dst())
 }
 
+// checkRetry says why a Retry packet is not followed, "" if it is.
+func (c *Conn) checkRetry(h wire.LongHeader, b []byte) qlog.PacketDropReason {
+	if !c.isClient || c.retried || c.gotFirst || h.Version != uint32(c.version) || len(b) < sealTag || len(h.Token) == 0 {
+		return qlog.PacketDropUnexpectedPacket
+	}
+	if c.phase != phaseOpen || !c.ids.isLocal(h.Dst) || len(h.Src) > maxConnIDLen || string(h.Src) == string(c.ids.dst()) {
+		return qlog.PacketDropUnexpectedPacket
+	}
+	tag := protect.RetryTag(uint32(c.version), connIDBytes(&c.origDst), b[:len(b)-sealTag])
+	if string(tag[:]) != string(b[len(b)-sealTag:]) {
+		return qlog.PacketDropPayloadDecryptError
+	}
+	return ""
+}
+
 // versionNegotiation takes in a Version Negotiation packet (RFC 9000 §6.2).
 func (c *Conn) versionNegotiation(b []byte) {
-	if !c.isClient || c.gotFirst || c.retried || c.negotiated {
-		return
-	}
-	dst, src, theirs, err := wire.ParseVersionNegotiation(b)
-	if err != nil {
-		return
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// Only who saw our packet knows both IDs (RFC 8999 §6).
-	if c.phase != phaseOpen || !c.ids.isLocal(dst) || string(src) != string(connIDBytes(&c.origDst)) {
+	versions, why := c.offeredVersions(b)
+	if why != "" {
+		c.dropped(b, why)
 		return
 	}
-	if slices.Contains(theirs, uint32(c.version)) {
-		return // RFC 9000 §6.2: a server would not list the version that we chose
-	}
-	versions := make([]Version, len(theirs))
-	for i, v := range theirs {
-		versions[i] = Version(v)
+	if c.qlog != nil {
+		c.qlog.versionNegotiation(b, versions)
 	}
 	for _, v := range c.config.Versions {
 		if slices.Contains(versions, v) {
+			if c.qlog != nil {
+				c.qlog.record(qlog.VersionInformation{ChosenVersion: v, ClientVersions: c.config.Versions, ServerVersions: versions})
+			}
 			c.abandon(&errRecreate{v, c.rec.NextPN(recovery.Initial)})
 			return
 		}
 	}
 	c.abandon(&VersionNegotiationError{Ours: c.config.Versions, Theirs: versions})
+}
+
+// offeredVersions returns what a Version Negotiation packet lists, or says why it does not
+// count.
+func (c *Conn) offeredVersions(b []byte) (versions []Version, why qlog.PacketDropReason) {
+	if !c.isClient || c.gotFirst || c.retried || c.negotiated || c.phase != phaseOpen {
+		return nil, qlog.PacketDropUnexpectedPacket
+	}
+	dst, src, theirs, err := wire.ParseVersionNegotiation(b)
+	switch {
+	case err != nil:
+		return nil, qlog.PacketDropHeaderParseError
+	// Only who saw our packet knows both IDs (RFC 8999 §6).
+	case !c.ids.isLocal(dst):
+		return nil, qlog.PacketDropUnknownConnectionID
+	case string(src) != string(connIDBytes(&c.origDst)):
+		return nil, qlog.PacketDropUnexpectedSourceConnectionID
+	// RFC 9000 §6.2: a server would not list the version that we chose.
+	case slices.Contains(theirs, uint32(c.version)):
+		return nil, qlog.PacketDropUnexpectedVersion
+	}
+	for _, v := range theirs {
+		versions = append(versions, Version(v))
+	}
+	return versions, ""
 }

@@ -4,6 +4,8 @@ import (
 	"crypto/tls"
 	"time"
 
+	"github.com/quic-go/quic-go/qlog"
+
 	"github.com/volley-quic/volley/internal/handshake"
 	"github.com/volley-quic/volley/internal/protect"
 	"github.com/volley-quic/volley/internal/recovery"
@@ -27,21 +29,30 @@ func (c *Conn) setInitialKeys(dst ConnectionID) error {
 		return err
 	}
 	s.sealer, err = protect.NewSealer(tls.TLS_AES_128_GCM_SHA256, write, uint32(c.version))
+	if c.qlog != nil {
+		c.qlog.newKeys(levelInitial, true)
+		c.qlog.newKeys(levelInitial, false)
+	}
 	return err
 }
 
 // newTLS prepares the handshake, with our transport parameters in it.
 func (c *Conn) newTLS(conf *tls.Config) *handshake.TLS {
 	p := c.ownParams()
+	if !c.isClient {
+		p.OriginalDst = connIDBytes(&c.origDst)
+		if c.retry != nil {
+			p.RetrySrc = connIDBytes(c.retry)
+		}
+		token := c.transport.resetTokenFor(c.ids.local[0].id)
+		p.StatelessResetToken = &token
+	}
+	if c.qlog != nil {
+		c.qlog.parameters(p, true)
+	}
 	if c.isClient {
 		return handshake.NewClient(conf, p.Append(nil))
 	}
-	p.OriginalDst = connIDBytes(&c.origDst)
-	if c.retry != nil {
-		p.RetrySrc = connIDBytes(c.retry)
-	}
-	token := c.transport.resetTokenFor(c.ids.local[0].id)
-	p.StatelessResetToken = &token
 	return handshake.NewServer(conf, p.Append(nil))
 }
 
@@ -185,6 +196,9 @@ func (c *Conn) onTLSEvent(ev handshake.Event, newKeys *bool) (err error) {
 	now := time.Now()
 	sp := spaceOfLevel(ev.Level)
 	s := &c.spaces[sp]
+	if c.qlog != nil {
+		c.qlog.tlsEvent(ev)
+	}
 	switch ev.Kind {
 	case handshake.WriteData:
 		s.send.write(ev.Data)
@@ -241,6 +255,9 @@ func (c *Conn) onParams(b []byte) error {
 	if err != nil {
 		return err
 	}
+	if c.qlog != nil {
+		c.qlog.parameters(p, false)
+	}
 	bad := func(reason string) error {
 		return &wire.Error{Code: wire.TransportParameterError, Reason: reason}
 	}
@@ -285,6 +302,10 @@ func (c *Conn) onHandshakeDone(now time.Time) error {
 	}
 	c.complete = true
 	c.tlsState = c.tls.ConnectionState()
+	if c.qlog != nil {
+		c.qlog.record(qlog.ALPNInformation{ChosenALPN: c.tlsState.NegotiatedProtocol})
+		c.qlog.state(qlog.ConnectionStateHandshakeComplete)
+	}
 	c.idleFrom, c.lastReceived = now, now
 	if !c.isClient {
 		// The server's handshake is confirmed at once, and HANDSHAKE_DONE tells the
@@ -320,6 +341,9 @@ func (c *Conn) confirm(now time.Time) {
 	c.confirmed = true
 	c.discard(recovery.Initial, now)
 	c.discard(recovery.Handshake, now)
+	if c.qlog != nil {
+		c.qlog.state(qlog.ConnectionStateHandshakeConfirmed)
+	}
 	c.rec.SetHandshakeConfirmed()
 	c.oneRTT.SetHandshakeConfirmed()
 	c.mtu.start(now)

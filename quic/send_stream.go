@@ -147,6 +147,9 @@ func (s *SendStream) SetPriority(urgency int8, incremental bool) {
 	defer s.conn.mu.Unlock()
 	if s.conn.streams.sendByID(s.send.ID()) == s {
 		s.conn.snd.SetPriority(s.st, urgency, incremental)
+		if q := s.conn.qlog; q != nil {
+			q.priority(s.StreamID(), urgency, incremental)
+		}
 	}
 }
 

@@ -87,8 +87,8 @@ func (f *Flight) Datagrams() int { return f.n }
 func (f *Flight) Bytes() int { return f.total }
 func (f *Flight) Size() int  { return f.size }
 
-// Dst is the connection ID that they are addressed to.
-func (f *Flight) Dst() []byte { return f.dst }
+// Route is the path that it leaves by.
+func (f *Flight) Route() *udp.Route { return f.route }
 
 // Early reports whether they are 0-RTT packets.
 func (f *Flight) Early() bool { return f.early != nil }
@@ -100,12 +100,11 @@ func (f *Flight) Probe() bool { return f.probe }
 func (f *Flight) ECN() udp.ECN { return f.ecn }
 
 // Segmented reports whether the kernel is to cut the flight into datagrams (GSO).
-func (f *Flight) Segmented() bool { return f.n > 1 && f.x.udp.CanGSO() && f.x.route.GSO() }
+func (f *Flight) Segmented() bool { return f.n > 1 && f.udp.CanGSO() && f.route.GSO() }
 
-// Packet is packet i as it is before it is sealed: its header, which ends with a packet
-// number of pnLen bytes, and its frames.
-func (f *Flight) Packet(i int) (header, frames []byte, pnLen int) {
+// Packet is packet i as it is before it is sealed: a header, which ends with the packet
+// number, frames, and room for the tag.
+func (f *Flight) Packet(i int) (b []byte, header int) {
 	start := i * f.size
-	end := min(start+f.size, f.total) - overhead
-	return f.buf[start : start+f.hdr], f.buf[start+f.hdr : end], f.pnLen
+	return f.buf[start:min(start+f.size, f.total)], f.hdr
 }
