@@ -42,7 +42,7 @@ func all(udp.Sending) bool { return true }
 // Whatever the kernel says to a send, or to a read, the connection lives and the bytes
 // arrive, in good time once the kernel is willing again.
 func TestNetworkErrnos(t *testing.T) {
-	const size = 2_000_000
+	size := less[int64](2_000_000)
 	tests := []struct {
 		name   string
 		kernel func(w *world) func(n int, s udp.Sending) udp.Verdict

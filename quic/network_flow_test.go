@@ -90,7 +90,7 @@ func TestNetworkCancelledStreamsGiveTheirBytesBack(t *testing.T) {
 					c, s := w.connect(conf, conf)
 					w.both(func(d *direction) { d.lose = loss })
 					for _, dir := range [][2]*Conn{{c, s}, {s, c}} {
-						for i := range 200 {
+						for i := range less(200) {
 							v.stream(w, dir[0], dir[1], i)
 						}
 						within := 2 * time.Second

@@ -32,7 +32,7 @@ var troubles = []struct {
 
 // Whatever the way to send and whatever the network does: the bytes arrive as they were.
 func TestNetworkTransfer(t *testing.T) {
-	const size = 2_000_000
+	size := less[int64](2_000_000)
 	for _, trouble := range troubles {
 		for i, way := range waysToSend {
 			t.Run(trouble.name+"/"+way.name, func(t *testing.T) {

@@ -48,6 +48,14 @@ func virtualWith(t *testing.T, seed uint64, f func(w *world)) {
 	})
 }
 
+// less is n, or a part of it where the race detector looks on.
+func less[N int | int64](n N) N {
+	if raceDetector {
+		return n / 5
+	}
+	return n
+}
+
 // both applies f to both directions.
 func (w *world) both(f func(d *direction)) {
 	w.up.set(f)

@@ -25,7 +25,8 @@ func unsent(s *SendStream) (stream, conn int) {
 // held than the high watermark and one piece. It goes on when the peer reads, and the
 // channel of Writable tells, once for each fall to the low watermark.
 func TestNetworkWatermarksBoundWhatIsHeld(t *testing.T) {
-	const high, low, window, size = 64 << 10, 16 << 10, 32 << 10, 4 << 20
+	const high, low, window = 64 << 10, 16 << 10, 32 << 10
+	size := less[int64](4 << 20)
 	feed := func(piece int) []struct {
 		name  string
 		write func(s *SendStream, p pattern) error

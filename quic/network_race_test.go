@@ -1,0 +1,6 @@
+//go:build race
+
+package quic
+
+// The race detector makes a packet ten times as dear.
+const raceDetector = true
