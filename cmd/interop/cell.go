@@ -198,6 +198,7 @@ func (j *job) makePlans(c cell) (err error) {
 	for _, p := range []*plan{&j.client, &j.server} {
 		p.options.version2 = j.testcase.options.version2
 	}
+	j.client.options.keepAlive = false // the relay does without, see rebind
 	j.client.options.migrate = j.testcase.options.migrate
 	if j.testcase.options.preferred {
 		j.client.options.tap = &capture{}

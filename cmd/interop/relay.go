@@ -24,14 +24,14 @@ type relay struct {
 	damage   *rand.Rand // of the goroutine of up, and of nobody else
 	damageDn *rand.Rand // of down
 
-	mu       sync.Mutex
-	fates    [2]fates // up, down
-	begin    time.Time
-	flows    map[netip.AddrPort]*flow
-	rebound  int // how often the clients got new addresses
-	rebinder *time.Timer
-	err      error // the first error of opening a socket
-	closed   bool
+	mu         sync.Mutex
+	fates      [2]fates // up, down
+	begin      time.Time
+	flows      map[netip.AddrPort]*flow
+	rebindNext time.Time // zero before the first 1-RTT packet
+	rebound    int       // how often the clients got new addresses
+	err        error     // the first error of opening a socket
+	closed     bool
 }
 
 // A flow is what comes from one socket of a client.
@@ -94,9 +94,6 @@ func (r *relay) close() error {
 		return r.err
 	}
 	r.closed = true
-	if r.rebinder != nil {
-		r.rebinder.Stop()
-	}
 	r.up.close()
 	r.down.close()
 	r.front.Close()
@@ -139,14 +136,15 @@ func (r *relay) fromClient(client netip.AddrPort, ecn udp.ECN, b []byte) {
 		}
 		r.flows[client] = f
 	}
-	if r.scenario.firstRebind > 0 && r.rebinder == nil && !wire.IsLong(b[0]) {
-		r.rebinder = time.AfterFunc(r.scenario.firstRebind, r.rebind)
+	if r.scenario.firstRebind > 0 && r.rebindNext.IsZero() && !wire.IsLong(b[0]) {
+		r.rebindNext = time.Now().Add(r.scenario.firstRebind)
 	}
 	r.mu.Unlock()
 
 	d := &datagram{up: true, at: time.Now(), flow: f.number, ecn: ecn, data: bytes.Clone(b)}
 	r.relay(r.up, 0, d, func() {
 		r.mu.Lock()
+		r.rebind()
 		h := f.hops[len(f.hops)-1]
 		r.mu.Unlock()
 		r.capture.leaves(d, h.addr)
@@ -227,19 +225,18 @@ func (r *relay) bind(f *flow) bool {
 	return true
 }
 
-// rebind gives every client a new address.
+// rebind gives every client a new address if it is time to. As it is called when a client
+// sends, the server hears of the new address: a client that waits for data and has nothing
+// to say would else never get any. The lock is held.
 func (r *relay) rebind() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.closed {
+	now := time.Now()
+	if r.rebindNext.IsZero() || now.Before(r.rebindNext) {
 		return
 	}
+	r.rebindNext = now.Add(r.scenario.rebindEvery)
 	r.rebound++
 	for _, f := range r.flows {
 		r.bind(f)
-	}
-	if r.scenario.rebindEvery > 0 {
-		r.rebinder.Reset(r.scenario.rebindEvery)
 	}
 }
 

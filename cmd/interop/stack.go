@@ -22,6 +22,7 @@ type options struct {
 	retry        bool     // a server lets every client prove its address
 	smallWindows bool     // a client's receive windows begin small, and must grow
 	version2     bool     // QUIC version 2 from the first packet on
+	keepAlive    bool     // a client speaks up when it has heard nothing for a second
 	migrate      bool     // a client moves to another socket in mid-transfer
 	preferred    bool     // a server would rather be reached at another address
 	tap          *capture // Volley's client: write down what its socket sends and gets

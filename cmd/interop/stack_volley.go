@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"io"
 	"net"
+	"time"
 
 	"github.com/quic-go/quic-go/qlog"
 
@@ -22,6 +23,9 @@ func (volleyStack) config(o options) *quic.Config {
 	if o.smallWindows {
 		c.InitialStreamReceiveWindow = smallStreamWindow
 		c.InitialConnectionReceiveWindow = smallConnWindow
+	}
+	if o.keepAlive {
+		c.KeepAlivePeriod = time.Second
 	}
 	if o.version2 {
 		c.Versions = []quic.Version{quic.Version2}
