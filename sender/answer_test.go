@@ -56,6 +56,13 @@ func (w *watcher) options() []emit.Option {
 	}
 }
 
+// told is what OnRelease was told.
+func (w *watcher) told() []error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.released)
+}
+
 // start calls SendFrom, or ReadFrom if read is set, in a goroutine of its own.
 func (c *conn) start(s *testStream, src *source, off, n int64, read bool, opts ...emit.Option) <-chan outcome {
 	ch := make(chan outcome, 1)
@@ -218,13 +225,13 @@ func TestAnswers(t *testing.T) {
 						time.Sleep(time.Second)
 						fin := w.err == nil && w.text == "" && !read
 						if w.broken {
-							if s.Err() == nil {
+							if c.err(s) == nil {
 								t.Error("the stream is not reset")
 							}
 						} else {
 							c.whole(0, w.want, fin)
-							if s.Err() != nil {
-								t.Errorf("the stream is not usable: %v", s.Err())
+							if c.err(s) != nil {
+								t.Errorf("the stream is not usable: %v", c.err(s))
 							} else if !fin {
 								if _, err := s.CloseWith(bytesOf(0, w.want, 100)); err != nil {
 									t.Error(err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -150,9 +151,9 @@ func TestNetworkThatIsDown(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := newConn(t, setup{dst: 4})
 			c.serve(rtt, nil)
-			down := true
+			var up atomic.Bool
 			c.send = func(udp.Sending) udp.Verdict {
-				if down {
+				if !up.Load() {
 					return udp.Verdict{Err: errno}
 				}
 				return udp.Verdict{}
@@ -160,7 +161,7 @@ func TestNetworkThatIsDown(t *testing.T) {
 			s := c.open(0, plenty)
 			s.CloseWith(bytesOf(0, 0, 50_000))
 			time.Sleep(time.Second)
-			down = false
+			up.Store(true)
 			time.Sleep(10 * time.Second)
 			c.whole(0, 50_000, true)
 			if len(c.failed) == 0 || !errors.Is(c.failed[0], errno) {

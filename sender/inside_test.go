@@ -102,7 +102,7 @@ func TestCloseWaitsForNoSource(t *testing.T) {
 			ch := c.start(s, src, 0, -1, false, w.options()...)
 			time.Sleep(time.Second)
 			go other.Write(bytesOf(4, 0, 1_000_000))
-			start, packets := time.Now(), len(c.cipher)
+			start, packets := time.Now(), c.peer.sealings()
 			c.stop(errDisk)
 			if d := time.Since(start); d > 0 {
 				t.Errorf("it took %v", d)
@@ -118,11 +118,11 @@ func TestCloseWaitsForNoSource(t *testing.T) {
 			}
 			time.Sleep(time.Hour)
 			c.later()
-			if len(c.cipher) > packets+100 {
+			if c.peer.sealings() > packets+100 {
 				t.Error("something was sent after the end")
 			}
-			if len(w.released) != 1 || w.released[0] != errDisk {
-				t.Errorf("OnRelease was told %v", w.released)
+			if rs := w.told(); len(rs) != 1 || rs[0] != errDisk {
+				t.Errorf("OnRelease was told %v", rs)
 			}
 		})
 	}
@@ -137,7 +137,7 @@ func TestMethodsInsideSources(t *testing.T) {
 		src      *source
 		k        call
 	}
-	const all = 300_000
+	const all = 160_000
 	errBusy := func(t setting, what string, err error) {
 		if err != emit.ErrBusy {
 			t.Errorf("%s on the source's stream: %v", what, err)
@@ -293,7 +293,7 @@ func TestResetInMidPass(t *testing.T) {
 					t.Error(o)
 				}
 				time.Sleep(time.Second)
-				if a := c.peer.stream(0); !a.reset || a.fins > 0 {
+				if !c.peer.wasReset(0) || c.peer.fins(0) > 0 {
 					t.Errorf("%s, call %d: not reset", name(tuning), calls)
 				}
 				c.do(func() {
@@ -321,7 +321,7 @@ func TestResetBeforeStep(t *testing.T) {
 		})
 		a.step()
 		c.run()
-		if !c.peer.stream(0).reset {
+		if !c.peer.wasReset(0) {
 			t.Errorf("%s: not reset", name(tuning))
 		}
 	}

@@ -105,8 +105,7 @@ func (x *Sender) budget(now time.Time) int {
 
 // passes runs passes until the flight is full or no stream has more. A source that fills
 // packets in place is called by its own asker only: where another one's turn comes the
-// flight ends, lest those behind it go first, and the asker gets the token next. If self
-// was alone in the flight so far it may go on alone, as its flight is a turn then.
+// flight ends, lest those behind it go first, and the asker gets the token next.
 func (x *Sender) passes(f *Flight, self *asker) {
 	defer func() {
 		if !f.robbed {
@@ -114,7 +113,6 @@ func (x *Sender) passes(f *Flight, self *asker) {
 		}
 	}()
 	x.bulk = nil
-	alone, waits := self != nil, false // self; somebody whose turn came
 	for x.ready {
 		e, quantum := x.sched.Next()
 		if e == nil {
@@ -128,24 +126,36 @@ func (x *Sender) passes(f *Flight, self *asker) {
 		n, end := 0, false
 		switch a := st.asker; {
 		case a == nil || !a.inPlace() || st.send.HasPending():
-			if alone = alone && self != nil && a == self; waits && !alone {
-				end = true
-			} else {
-				n = x.pass(f, st, slots)
-			}
+			n = x.pass(f, st, slots)
 		case !a.wants():
 		case a == self:
 			n = x.passInPlace(f, a, slots)
 		default:
 			x.queue(a)
-			waits = waits || a.idle
-			end = a.idle && (!alone || f.max < segments(f.size))
+			end = a.idle // else it comes by itself
 		}
 		if f.robbed {
 			return
 		}
 		x.sched.Sent(e, n, st.pending())
-		if end || n == 0 && f.n == f.max && f.room() == 0 {
+		switch {
+		case end:
+			x.goOn(f, self)
+			return
+		case n == 0 && f.n == f.max && f.room() == 0:
+			return
+		}
+	}
+}
+
+// goOn makes more passes over self's stream, whose turn is over, if a whole flight may
+// leave and only in-place askers want to send: each has a flight then, in its turn.
+func (x *Sender) goOn(f *Flight, self *asker) {
+	if self == nil || x.unsent > 0 || f.max < segments(f.size) {
+		return
+	}
+	for x.ready && !f.robbed && self.inPlace() && self.wants() {
+		if x.passInPlace(f, self, self.st.slots) == 0 {
 			return
 		}
 	}

@@ -122,7 +122,7 @@ func TestEveryLengthAtEveryBoundary(t *testing.T) {
 							}
 						}
 						c.whole(id, int64(n), true)
-						if fins := c.peer.stream(id).fins; fins != 1 {
+						if fins := c.peer.fins(id); fins != 1 {
 							t.Errorf("%d FINs", fins)
 						}
 						if t.Failed() {

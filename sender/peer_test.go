@@ -20,6 +20,7 @@ import (
 type peer struct {
 	t      testing.TB
 	mu     sync.Mutex
+	mute   bool // it looks at nothing
 	setup  setup
 	id     []byte // its connection ID
 	reads  *protect.OneRTT
@@ -100,6 +101,10 @@ func (p *peer) sealed(s udp.Sending) {
 // receive takes in the first n datagrams of one call.
 func (p *peer) receive(s udp.Sending, n int) {
 	p.mu.Lock()
+	if p.mute {
+		p.mu.Unlock()
+		return
+	}
 	var pns []int64
 	for b := s.B; len(b) > 0; n-- {
 		d := bytes.Clone(b[:min(len(b), s.Segment)])
@@ -250,6 +255,25 @@ func (p *peer) whole(id, n int64, fin bool) {
 	if fin != (a.final >= 0) {
 		p.t.Errorf("stream %d: final size %d, fin %v", id, a.final, fin)
 	}
+}
+
+func (p *peer) wasReset(id int64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stream(id).reset
+}
+
+// sealings is how many packets were sealed.
+func (p *peer) sealings() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.cipher)
+}
+
+func (p *peer) fins(id int64) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stream(id).fins
 }
 
 // take returns what came since it was last called.

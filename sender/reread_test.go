@@ -132,11 +132,11 @@ func TestSourceThatChanges(t *testing.T) {
 						t.Error(o)
 					}
 					time.Sleep(time.Second)
-					if !c.peer.stream(0).reset || s.Err() == nil {
+					if !c.peer.wasReset(0) || c.err(s) == nil {
 						t.Error("the stream is not reset")
 					}
-					if len(w.released) != 1 || w.released[0] != o.err {
-						t.Errorf("OnRelease was told %v", w.released)
+					if rs := w.told(); len(rs) != 1 || rs[0] != o.err {
+						t.Errorf("OnRelease was told %v", rs)
 					}
 					other.CloseWith(bytesOf(4, 0, 1000))
 					time.Sleep(time.Second)
@@ -269,7 +269,7 @@ func TestContextEndsBeforeTheLastACK(t *testing.T) {
 				}
 				time.Sleep(time.Minute)
 				keeps := tuning.Mode == emit.Scatter && !tuning.Reread
-				if reset := s.Err() != nil; reset != (lose && !keeps) {
+				if reset := c.err(s) != nil; reset != (lose && !keeps) {
 					t.Errorf("%s, with loss %v: reset %v", name(tuning), lose, reset)
 				} else if !reset {
 					if _, err := s.CloseWith(bytesOf(0, 20_000, 10)); err != nil {

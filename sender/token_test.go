@@ -150,7 +150,7 @@ func TestWhatWaitsForABulkWriter(t *testing.T) {
 		"a reset": func(c *conn, s, other *testStream) {
 			s.Cancel(1)
 			synctest.Wait()
-			if !c.peer.stream(0).reset {
+			if !c.peer.wasReset(0) {
 				c.t.Error("the reset waits")
 			}
 		},
