@@ -143,16 +143,25 @@ func (s *Send) Probe(max int) (off int64, n int, fin, ok bool) {
 	if s.err != nil {
 		return 0, 0, false, false
 	}
-	for i := range s.q.n {
+	var lo, hi int64 // the run so far, which may go through several blocks
+	for i := 0; i < s.q.n && hi-lo < int64(max); i++ {
 		b := s.q.at(i).b
-		if b == nil {
-			continue
+		from, to := int64(0), int64(0)
+		if b != nil {
+			from, to = s.unacked(b.off, min(b.off+int64(b.n), s.next))
 		}
-		lo, hi := s.unacked(b.off, min(b.off+int64(b.n), s.next))
-		if lo < hi {
-			n := min(hi-lo, int64(max))
-			return lo, int(n), s.finQueued && s.finSent && !s.finAcked && lo+n == s.acc, n > 0
+		if lo < hi && (from != hi || from == to) {
+			break
 		}
+		if from < to {
+			if lo == hi {
+				lo = from
+			}
+			hi = to
+		}
+	}
+	if n := min(hi-lo, int64(max)); n > 0 {
+		return lo, int(n), s.finQueued && s.finSent && !s.finAcked && lo+n == s.acc, true
 	}
 	if s.finSent && !s.finAcked {
 		return s.acc, 0, true, true
