@@ -26,7 +26,17 @@ type sendPhase struct {
 // CONNECTION_CLOSE that reports it.
 const limitReserve = 4096
 
-func (s *sendPhase) init(limit uint64) { s.first, s.limit, s.interval = -1, limit, limit/2 }
+// DefaultUpdateInterval is, if not 0, the update interval of every OneRTT that is made
+// from then on: see [OneRTT.SetUpdateInterval]. It is for a program that has to show key
+// updates, and must be set before there are connections.
+var DefaultUpdateInterval uint64
+
+func (s *sendPhase) init(limit uint64) {
+	s.first, s.limit, s.interval = -1, limit, limit/2
+	if DefaultUpdateInterval > 0 {
+		s.interval = DefaultUpdateInterval
+	}
+}
 
 // SetWriteSecret installs our own first 1-RTT secret. Monitor held. It fails for an
 // unknown suite.
