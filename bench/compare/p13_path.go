@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"slices"
 	"testing"
@@ -163,10 +162,7 @@ func p13(b *bench, r *result) error {
 			r.notes = append(r.notes, note)
 		}
 		c := check{what: fmt.Sprintf("%.1f %% lost", 100*loss), unit: "Mbit/s", peerName: quicgo, must: atLeast(0.95), aim: atLeast(1.1),
-			ours: goodput[volley], peer: goodput[quicgo]}
-		if c.value = mean(c.ours) / mean(c.peer); math.IsNaN(c.value) {
-			return errors.New("no runs")
-		}
+			ours: goodput[volley], peer: goodput[quicgo], means: true}
 		r.checks = append(r.checks, c)
 	}
 	r.notes = append(r.notes, fmt.Sprintf("the ratio is that of the means; %d MiB, queue of one round trip's bytes (drop tail), loss in both directions, simulated time", p13Size>>20))

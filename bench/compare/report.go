@@ -44,9 +44,9 @@ func printResult(w io.Writer, r *result) {
 func checkLine(c *check) string {
 	v := c.judge()
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s", figure(median(c.ours)))
+	fmt.Fprintf(&b, "%s", figure(c.center(c.ours)))
 	if c.peer != nil {
-		fmt.Fprintf(&b, " against %s %s", c.peerName, figure(median(c.peer)))
+		fmt.Fprintf(&b, " against %s %s", c.peerName, figure(c.center(c.peer)))
 	}
 	if c.unit != "" {
 		fmt.Fprintf(&b, " %s", c.unit)
@@ -126,11 +126,11 @@ func rowOf(c *check) row {
 	nan := number(math.NaN())
 	r := row{
 		What: c.what, Unit: c.unit, PeerName: c.peerName,
-		Ours: number(median(c.ours)), Peer: nan, Ratio: nan, Must: nan, Aim: nan,
+		Ours: number(c.center(c.ours)), Peer: nan, Ratio: nan, Must: nan, Aim: nan,
 		Q1: number(v.q1), Q3: number(v.q3), Rounds: len(c.ours), AimOK: v.aimMet, OK: v.mustMet,
 	}
 	if c.peer != nil {
-		r.Peer, r.Ratio = number(median(c.peer)), number(v.value)
+		r.Peer, r.Ratio = number(c.center(c.peer)), number(v.value)
 	}
 	if c.must.set {
 		r.Must = number(c.must.limit)

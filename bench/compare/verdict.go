@@ -30,8 +30,17 @@ type check struct {
 	// good: an aim also counts as reached at nearRoof.
 	roof []float64
 
-	// value is the figure, if not the median of the rounds.
-	value float64
+	// means compares the means of the rounds, not the median of their ratios: for what
+	// differs by chance and not by the hour.
+	means bool
+}
+
+// center is what stands for all rounds.
+func (c *check) center(xs []float64) float64 {
+	if c.means {
+		return mean(xs)
+	}
+	return median(xs)
 }
 
 const nearRoof = 0.9
@@ -56,8 +65,11 @@ func (c *check) rounds() []float64 {
 func (c *check) judge() verdict {
 	xs := c.rounds()
 	v := verdict{value: median(xs), q1: quantile(xs, 0.25), q3: quantile(xs, 0.75), mustMet: true, aimMet: true}
-	if c.value != 0 {
-		v.value = c.value
+	if c.means {
+		v.value = mean(c.ours)
+		if c.peer != nil {
+			v.value /= mean(c.peer)
+		}
 	}
 	if c.must.set {
 		v.mustMet = c.must.holds(v.q1) || c.must.holds(v.q3)

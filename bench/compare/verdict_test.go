@@ -22,7 +22,7 @@ func TestJudge(t *testing.T) {
 		"… and not at less":                 {check{ours: []float64{4}, peer: []float64{1}, must: atLeast(3), aim: atLeast(5), roof: []float64{0.89}}, true, false},
 		"a must is not met by the roof":     {check{ours: []float64{2}, peer: []float64{1}, must: atLeast(3), roof: []float64{1}}, false, true},
 		"nothing to reach is always fine":   {check{ours: []float64{1}}, true, true},
-		"the value given decides the aim":   {check{ours: []float64{1, 1}, peer: []float64{1, 1}, aim: atLeast(1.1), value: 1.2}, true, true},
+		"means, where they are to count":    {check{ours: []float64{1, 1, 4}, peer: []float64{1, 1, 1}, aim: atLeast(2), means: true}, true, true},
 		"a ratio that is NaN is never fine": {check{ours: []float64{0}, peer: []float64{0}, must: atLeast(1), aim: atLeast(1)}, false, false},
 	} {
 		if v := c.judge(); v.mustMet != c.must || v.aimMet != c.aim {
