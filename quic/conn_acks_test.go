@@ -27,7 +27,7 @@ func (p *actor) deliverAs(ecn udp.ECN, specs ...*packetSpec) {
 		b = append(b, one...)
 	}
 	buf := udp.CopyBuffer(b)
-	p.logf("→ %d packets in a message, ECN %d", len(specs), ecn)
+	p.logf(time.Now(), "→ %d packets in a message, ECN %d", len(specs), ecn)
 	p.c.deliver([]packet{{
 		buf: buf, data: buf.Bytes(), segment: segment, ecn: ecn, at: time.Now(),
 		remote: netip.MustParseAddrPort(p.sock.far.String()), remoteAddr: p.sock.far, via: p.transport,

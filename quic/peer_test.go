@@ -221,9 +221,10 @@ func (p *actor) end() {
 	}
 }
 
-func (p *actor) logf(format string, args ...any) {
-	at := time.Since(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC))
-	p.transcript = append(p.transcript, fmt.Sprintf("%12v  ", at)+fmt.Sprintf(format, args...))
+// logf adds a line to the transcript, about something that happened at the given time.
+func (p *actor) logf(at time.Time, format string, args ...any) {
+	d := at.Sub(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC))
+	p.transcript = append(p.transcript, fmt.Sprintf("%14v  ", d)+fmt.Sprintf(format, args...))
 }
 
 // setInitialKeys derives the Initial keys from a connection ID of the client's choice.

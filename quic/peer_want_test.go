@@ -67,7 +67,7 @@ func (f retryFrame) String() string            { return fmt.Sprintf("token %x", 
 func (f retryFrame) pseudoType() uint64        { return 1<<60 + 1 }
 func (f garbageFrame) Append(b []byte) []byte  { return append(b, f.b...) }
 func (f garbageFrame) Len() int                { return len(f.b) }
-func (f garbageFrame) String() string          { return fmt.Sprintf("garbage %x", f.b) }
+func (f garbageFrame) String() string          { return fmt.Sprintf("garbage %.64x", f.b) }
 func (f garbageFrame) pseudoType() uint64      { return 1<<60 + 2 }
 
 // collect takes in what Volley has sent by now.
@@ -108,7 +108,7 @@ func (p *actor) hear(d sent) {
 		b = b[n:]
 		p.driveTLS()
 	}
-	p.logf("← %v", dg)
+	p.logf(d.at, "← %v", dg)
 	p.watching.datagram(dg)
 }
 
@@ -169,6 +169,11 @@ func (p *actor) openShort(b []byte) *sentPacket {
 	p.Helper()
 	pkt := &sentPacket{typ: wire.OneRTT, pn: -1, size: len(b)}
 	pnOff := 1 + len(p.scid)
+	for _, id := range p.ids {
+		if bytes.HasPrefix(b[1:], id) {
+			pnOff = 1 + len(id)
+		}
+	}
 	if p.oneRTT == nil || len(b) < pnOff {
 		pkt.frames = []wire.Frame{garbageFrame{b}}
 		return pkt

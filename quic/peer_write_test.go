@@ -136,7 +136,7 @@ func (p *actor) deliver(b []byte, log ...string) {
 	if log == nil {
 		log = []string{fmt.Sprintf("%x", b[:min(len(b), 32)])}
 	}
-	p.logf("→ %d bytes: %s", len(b), strings.Join(log, " ‖ "))
+	p.logf(time.Now(), "→ %d bytes: %s", len(b), strings.Join(log, " ‖ "))
 	p.watching.delivering(len(b))
 	sock, from := p.sock, p.sock.far
 	if p.into != nil {
