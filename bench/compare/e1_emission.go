@@ -28,7 +28,7 @@ func (b *bench) contentFile() (string, error) {
 	return b.file, f.Close()
 }
 
-// emit measures a bulk transfer from a source.
+// emitOf measures a bulk transfer from a source.
 func (b *bench) emitOf(job, name string, e emission, size int64) contestant[bulk] {
 	return b.bulkOf(job, name, "volley", func(t *task) {
 		t.Size = size

@@ -18,7 +18,6 @@ import (
 type pathTask struct {
 	Link        linkConfig
 	First, Last uint64 // seeds
-	Size        int64
 }
 
 // pathRun is how one of them went, in simulated time.
@@ -133,7 +132,7 @@ func (b *bench) onPathOf(stack string, link linkConfig, size int64, seeds int, e
 	err := together(len(all), func(i int) (err error) {
 		t := task{
 			Role: "path", Stack: stack, Cert: b.cert, Addr: "10.0.0.1:4433", Streams: 1, Size: size, Emission: e,
-			Path: &pathTask{Link: link, First: uint64(1 + i*seeds/2), Last: uint64((i + 1) * seeds / 2), Size: size},
+			Path: &pathTask{Link: link, First: uint64(1 + i*seeds/2), Last: uint64((i + 1) * seeds / 2)},
 		}
 		if t.Path.First <= t.Path.Last {
 			all[i], err = alone[[]pathRun](t)
