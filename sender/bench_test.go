@@ -29,7 +29,7 @@ func (s *endless) ReadVecAt(bufs [][]byte, _ int64) (n int, err error) {
 // acknowledges at once.
 func quiet(b testing.TB, size int) *conn {
 	c := newConn(b, setup{size: size, dst: 8, quick: true})
-	c.x.inspect = nil
+	c.x.trace = nil
 	next := int64(0)
 	ack := wire.Ack{Ranges: make([]wire.AckRange, 1)}
 	udp.Inject(c.sock, &udp.Hook{Send: func(s udp.Sending) udp.Verdict {

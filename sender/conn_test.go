@@ -49,8 +49,10 @@ type conn struct {
 	gone    []due
 	lost    []due
 
-	flushed int64 // held when the latest flight was committed
-	tooBig  int   // size that the kernel refused
+	look    func(*Flight) // what else looks at every flight
+	flushed int64         // held when the latest flight was committed
+	traced  int           // bytes that sources gave
+	tooBig  int           // size that the kernel refused
 	failed  []error
 	done    []int64 // streams that came to their end
 	room    int     // the connection's mark for unsent bytes
@@ -127,9 +129,8 @@ func newConn(t testing.TB, s setup) *conn {
 	c.timer = time.NewTimer(time.Hour)
 	c.x = New(Config{
 		Host: (*host)(c), Recovery: c.rec, Controller: c.cc, Pacer: c.pacer,
-		Scheduler: scheduler.New(), UDP: c.sock, Route: &c.route, DatagramSize: s.size,
+		Scheduler: scheduler.New(), UDP: c.sock, Route: &c.route, DatagramSize: s.size, Trace: c,
 	})
-	c.x.inspect = c.inspect
 	c.do(func() {
 		c.x.SetCredit(s.credit)
 		c.x.Start(c.keys(), c.peer.id)

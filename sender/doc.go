@@ -14,6 +14,12 @@
 // copying into packets and the bookkeeping of a flight happen under the mutex, in
 // one hold; sealing, the system call and every call of a source happen without it.
 //
+// A source that scatters is called without the token. One that fills packets in place
+// is called with it, by its own asker, who waits in line for it; if the source keeps it
+// for longer than a millisecond the next who wants to send robs it of the token, and its
+// bytes go as if they had been scattered. So no source holds up another stream, and
+// any source may wait for what only a flight brings.
+//
 // The way of a byte through this package:
 //
 //	stream.Send ─ Next ─► pass ─ header, memmove ─► Flight ─► flush ─► Seal ─► udp.Send

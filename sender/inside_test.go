@@ -246,9 +246,7 @@ func TestFlightKeepsWhatItBeganWith(t *testing.T) {
 			return src.all(k)
 		}
 		var sizes []int
-		inspect := c.x.inspect
-		c.x.inspect = func(f *Flight) {
-			inspect(f)
+		c.look = func(f *Flight) {
 			c.peer.mu.Lock()
 			c.peer.id = slices.Clone(f.dst) // the peer knows all its IDs
 			c.peer.mu.Unlock()

@@ -25,8 +25,7 @@ func TestEarlyFlights(t *testing.T) {
 			t.Fatal(err)
 		}
 		var lens []int
-		c.x.inspect = func(f *Flight) {
-			c.inspect(f)
+		c.look = func(f *Flight) {
 			lens = append(lens, f.hdr)
 			for i := range f.n {
 				end := min((i+1)*f.size, f.total)
@@ -99,7 +98,7 @@ func (d *handshakeData) OnLost(_ int64, n int, _ bool)  { d.lost += n }
 
 func TestCryptoFrames(t *testing.T) {
 	c := newConn(t, setup{dst: 4, size: 1200})
-	c.x.inspect = nil
+	c.x.trace = nil
 	data := &handshakeData{}
 	p := bytesOf(0, 0, 5000)
 	f := c.x.newFlight(1200, 3)

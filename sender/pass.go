@@ -269,7 +269,7 @@ func (x *Sender) probe(f *Flight, most int) {
 func (f *Flight) plan(id, off int64, left int) (n int, length, ok bool) {
 	h := wire.StreamHeaderLen(id, off, -1)
 	room := f.room()
-	if room <= h || room <= tinyTail && room < wire.StreamHeaderLen(id, off, left)+left {
+	if room <= tinyTail && room < h+left {
 		if !f.next() {
 			return 0, false, false
 		}
@@ -295,7 +295,7 @@ func (f *Flight) ahead(id, off int64, left int64, bufs [][]byte) (slots, bytes i
 	for i := f.n; slots < len(bufs) && left > 0; slots++ {
 		h := wire.StreamHeaderLen(id, off, -1)
 		at, end := f.w, f.limit
-		if slots > 0 || f.room() <= max(h, tinyTail) { // only the first may use what is open
+		if slots > 0 || f.room() <= tinyTail { // only the first may use what is open
 			if i == f.max {
 				break
 			}

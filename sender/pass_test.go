@@ -145,7 +145,7 @@ func TestPlan(t *testing.T) {
 			for _, room := range []int{0, 1, h - 1, h, h + 1, h + 2, h + 3, 30, 63, 64, 65, 66, 67, 68, 69, 70, 80, 1000} {
 				lefts := []int{1, 2, 62, 63, 64, 65, 1399, 1400, 1401, 1 << 20}
 				for d := -4; d <= 4; d++ {
-					for _, full := range []int{room - h, 1200 - 5 - 16 - h} {
+					for _, full := range []int{room - h, 1200 - 5 - overhead - h} {
 						lefts = append(lefts, full+d)
 					}
 				}
@@ -171,6 +171,7 @@ func checkPlan(t *testing.T, id, off int64, room, left int) {
 	}
 	before, filled := f.w, f.limit
 	n, length, ok := f.plan(id, off, left)
+	h := wire.StreamHeaderLen(id, off, -1)
 	what := fmt.Sprintf("id %d, offset %d, room %d, %d bytes: %d, %v, %v", id, off, room, left, n, length, ok)
 	if !ok {
 		t.Fatal(what)
@@ -180,7 +181,7 @@ func checkPlan(t *testing.T, id, off int64, room, left int) {
 	}
 	if f.n == 2 {
 		// It was left behind: it had no room, or little and not enough for all.
-		if room > 64 || room >= wire.StreamHeaderLen(id, off, left)+left {
+		if room > 64 || room >= h+left {
 			t.Errorf("%s: left behind", what)
 		}
 		for _, b := range f.buf[before:filled] {

@@ -318,9 +318,14 @@ func ackOf(pns []int64) wire.Ack {
 	return ack
 }
 
-// inspect holds a flight that is committed, and not sealed yet, against its trains.
-func (c *conn) inspect(f *Flight) {
+// Flight implements Trace: it holds a flight that is committed, and not sealed yet, against
+// its trains and passes.
+func (c *conn) Flight(f *Flight) {
 	c.t.Helper()
+	(*host)(c).inside()
+	if c.look != nil {
+		c.look(f)
+	}
 	type slot struct {
 		id, off int64
 		n       int
@@ -358,6 +363,11 @@ func (c *conn) inspect(f *Flight) {
 		c.t.Errorf("%d datagrams, %d packets in trains", f.n, len(trains))
 		return
 	}
+	frames, passed := 0, 0
+	for _, p := range f.passes {
+		frames -= p.Slots
+		passed -= p.Bytes
+	}
 	for i := range f.n {
 		start, end := i*f.size, min((i+1)*f.size, f.total)
 		if i < f.n-1 && end-start != f.size || end-start > f.size || sizes[i] != end-start {
@@ -369,6 +379,8 @@ func (c *conn) inspect(f *Flight) {
 			switch fr := fr.(type) {
 			case wire.Stream:
 				slots = append(slots, slot{fr.ID, fr.Off, len(fr.Data), fr.Fin})
+				frames++
+				passed += len(fr.Data)
 				elicits = true
 			case wire.Padding:
 				padded = true
@@ -386,6 +398,30 @@ func (c *conn) inspect(f *Flight) {
 		// RFC 9002 §2: what is ack-eliciting or holds PADDING is in flight.
 		if eliciting[i] != elicits || inFlight[i] != (elicits || padded) {
 			c.t.Errorf("datagram %d: eliciting %v, in flight %v, but its train says %v, %v", i, elicits, elicits || padded, eliciting[i], inFlight[i])
+		}
+	}
+	if frames != 0 || passed != 0 {
+		c.t.Errorf("%d frames and %d bytes more than the passes %+v", frames, passed, f.passes)
+	}
+}
+
+// SourceCall implements Trace.
+func (c *conn) SourceCall(k SourceCall) {
+	(*host)(c).inside()
+	if k.Asked <= 0 || k.Got < 0 || k.Got > k.Asked {
+		c.t.Errorf("a call %+v", k)
+	}
+	if !k.Again {
+		c.traced += k.Got
+	}
+}
+
+// Refused implements Trace.
+func (c *conn) Refused(first, last int64) {
+	(*host)(c).inside()
+	for pn := first; pn <= last; pn++ {
+		if c.peer.got[pn] {
+			c.t.Errorf("packet %d arrived, and is said to have been refused", pn)
 		}
 	}
 }

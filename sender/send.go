@@ -56,9 +56,6 @@ func (x *Sender) flush(f *Flight, now time.Time) {
 		pn += int64(t.N)
 	}
 	eliciting := f.eliciting()
-	if x.inspect != nil {
-		x.inspect(f)
-	}
 	if x.trace != nil {
 		x.trace.Flight(f)
 	}

@@ -94,9 +94,8 @@ type Sender struct {
 	spare  []byte // a slot's bytes while they are moved
 	skipIn int    // packets until a number is skipped
 
-	stats   Stats
-	inspect func(*Flight) // set by tests only: sees every flight as it is committed
-	trace   Trace         // nil: nobody listens
+	stats Stats
+	trace Trace // nil: nobody listens
 }
 
 // Stats counts what a sender did.

@@ -288,6 +288,30 @@ func TestNoWakeUpIsLost(t *testing.T) {
 	}
 }
 
+// The pacer's time comes for whoever waits for it, without an ACK to help.
+func TestPacedSourcesGoOn(t *testing.T) {
+	for _, tuning := range append(modes, emit.Tuning{}) {
+		for _, n := range []int{1, 2, 5} {
+			synctest.Test(t, func(t *testing.T) {
+				c := newConn(t, setup{dst: 4})
+				c.do(func() { c.pacer.SetRate(100*1452, 100*time.Millisecond, false) })
+				c.serve(time.Hour, nil)
+				for i := range n {
+					s := c.open(int64(4*i), plenty)
+					c.do(func() { s.st.SetTuning(tuning) })
+					c.start(s, c.source(s, 100_000), 0, -1, false)
+				}
+				// 1.25 windows in 100 ms, and the probe timeout takes a second.
+				for i := range n {
+					c.arrives(fmt.Sprintf("%s, %d streams", name(tuning), n), int64(4*i), 100_000, false, time.Duration(n)*70*time.Millisecond)
+				}
+				c.stop(io.EOF)
+				time.Sleep(time.Second)
+			})
+		}
+	}
+}
+
 // … and after the kernel took k datagrams of ten and no more, for any way to write them.
 func TestNoWakeUpIsLostToAFullSocket(t *testing.T) {
 	for _, errno := range []error{syscall.EAGAIN, syscall.ENOBUFS} {
