@@ -49,8 +49,8 @@ type ConnectionStats struct {
 	Flights, FlightDatagrams uint64
 }
 
-// ConnectionState returns the connection's state. Before the handshake is complete
-// its TLS part is empty.
+// ConnectionState returns the connection's state. Before the handshake is complete its
+// TLS part has what is known so far.
 func (c *Conn) ConnectionState() ConnectionState {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -154,6 +154,14 @@ func spaceOfLevel(l tls.QUICEncryptionLevel) recovery.Space {
 // onTLS acts on what a step of the handshake produced.
 func (c *Conn) onTLS(evs []handshake.Event) error {
 	newKeys := false
+	if !c.tlsComplete() {
+		// Connections may be used before the handshake is complete, and are asked then
+		// what protocol they speak.
+		state := c.tls.ConnectionState()
+		c.mu.Lock()
+		c.tlsState = state
+		c.mu.Unlock()
+	}
 	for _, ev := range evs {
 		if ev.Kind == handshake.EarlyRejected {
 			// It comes behind the transport parameters, which mean another thing then.
