@@ -63,6 +63,39 @@ func TestShares(t *testing.T) {
 	}
 }
 
+// When the window is wide flights are whole, in every mode and with any number of streams.
+func TestBulkFlightsAreWhole(t *testing.T) {
+	for _, tuning := range append(modes, emit.Tuning{}) {
+		for _, n := range []int{1, 2, 7} {
+			synctest.Test(t, func(t *testing.T) {
+				c := newConn(t, setup{dst: 4})
+				c.serve(rtt, nil)
+				for i := range n {
+					s := c.open(int64(4*i), plenty)
+					c.do(func() { s.st.SetTuning(tuning) })
+					if tuning == (emit.Tuning{}) {
+						go s.Write(bytesOf(s.ID(), 0, 2_000_000))
+						continue
+					}
+					c.start(s, c.source(s, 2_000_000), 0, -1, false)
+				}
+				time.Sleep(time.Second)
+				for i := range n {
+					c.whole(int64(4*i), 2_000_000, false)
+				}
+				c.do(func() {
+					st := c.x.Stats()
+					if mean := float64(st.Datagrams) / float64(st.Flights); mean < 33 {
+						t.Errorf("%s, %d streams: %.1f datagrams a flight", name(tuning), n, mean)
+					}
+				})
+				c.stop(io.EOF)
+				time.Sleep(time.Second)
+			})
+		}
+	}
+}
+
 func (p *peer) bytes(id int64) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
