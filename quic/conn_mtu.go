@@ -182,11 +182,14 @@ func (m *mtuState) shrink(now time.Time) {
 	}
 }
 
-// timedOut notes a probe timeout. Several in a row, while datagrams are larger than at
-// the beginning, look like a path that swallows them.
+// timedOut notes a probe timeout. Several in a row, while datagrams are larger than they
+// must be, look like a path that swallows them. No path may swallow 1200 bytes, but a
+// size that the application has set stays.
 func (m *mtuState) timedOut(now time.Time) {
-	if m.ptos++; m.ptos >= mtuBlackHole && m.c.snd.DatagramSize() > m.base {
+	size := m.c.snd.DatagramSize()
+	if m.ptos++; m.ptos >= mtuBlackHole && (size > m.base || m.c.config.InitialPacketSize == 0) {
 		m.shrink(now)
+		m.high = m.ceiling + 1 // if the path was gone for a while, large ones pass again
 	}
 }
 

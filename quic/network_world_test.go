@@ -49,7 +49,7 @@ func virtualWith(t *testing.T, seed uint64, f func(w *world)) {
 }
 
 // less is n, or a part of it where the race detector looks on.
-func less[N int | int64](n N) N {
+func less[N int | int64 | time.Duration](n N) N {
 	if raceDetector {
 		return n / 5
 	}

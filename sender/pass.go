@@ -81,7 +81,7 @@ func (x *Sender) budget(now time.Time) int {
 	// Small openings of the window are left to grow while much is in flight: a call
 	// with few datagrams costs nearly as much as one with many. More
 	// acknowledgements are on their way, or the probe timer ends the wait.
-	if n < fullPass && inFlight > window/2 && n < window/x.size/4 && x.unsent > n*x.size {
+	if n < fullPass && inFlight > window/2 && n < window/x.size/4 && x.haveMore(n*x.size) {
 		n = 0
 	}
 	x.paused = time.Time{}
@@ -101,6 +101,20 @@ func (x *Sender) budget(now time.Time) int {
 		n = min(n, amp/x.size)
 	}
 	return n
+}
+
+// haveMore reports whether more than n bytes could leave if the window let them: bytes at
+// hand, or those of a source that fills packets in place.
+func (x *Sender) haveMore(n int) bool {
+	if x.unsent > n {
+		return true
+	}
+	for _, a := range x.askers {
+		if a.inPlace() && a.wants() && a.allowance() > int64(n) {
+			return true
+		}
+	}
+	return false
 }
 
 // passes runs passes until the flight is full or no stream has more. A source that fills
