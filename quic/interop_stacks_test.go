@@ -42,8 +42,10 @@ type stackConfig struct {
 	// Volley and quic-go only:
 	noIDs    bool // connection IDs have no bytes
 	versions []Version
-	// quic-go only:
-	trace func(context.Context, bool, ConnectionID) qlogwriter.Trace
+	// quic-go only, and Volley only:
+	trace, ourTrace func(context.Context, bool, ConnectionID) qlogwriter.Trace
+	// both:
+	datagrams bool
 }
 
 // noIDs makes connection IDs of no bytes: a socket with one connection needs none.
@@ -270,7 +272,7 @@ func (sc stackConfig) volley() *Config {
 		InitialStreamReceiveWindow: uint64(sc.streamWindow), MaxStreamReceiveWindow: uint64(sc.streamWindow),
 		InitialConnectionReceiveWindow: uint64(sc.connWindow), MaxConnectionReceiveWindow: uint64(sc.connWindow),
 		MaxIncomingStreams: sc.bidi, MaxIncomingUniStreams: sc.uni, MaxIdleTimeout: sc.idle,
-		Versions: sc.versions,
+		Versions: sc.versions, Tracer: sc.ourTrace, EnableDatagrams: sc.datagrams,
 	}
 }
 
@@ -402,7 +404,7 @@ func (sc stackConfig) quicGo() *quicgo.Config {
 		InitialStreamReceiveWindow: uint64(sc.streamWindow), MaxStreamReceiveWindow: uint64(sc.streamWindow),
 		InitialConnectionReceiveWindow: uint64(sc.connWindow), MaxConnectionReceiveWindow: uint64(sc.connWindow),
 		MaxIncomingStreams: sc.bidi, MaxIncomingUniStreams: sc.uni, MaxIdleTimeout: sc.idle,
-		Versions: sc.versions, Tracer: sc.trace,
+		Versions: sc.versions, Tracer: sc.trace, EnableDatagrams: sc.datagrams,
 	}
 }
 
