@@ -107,80 +107,87 @@ func hashes(dir string) (map[string][sha256.Size]byte, error) {
 	return m, nil
 }
 
-// play plays a cell. What it learns beside the verdict goes to log.
-func (c cell) play(ctx context.Context, seed uint64, log io.Writer) (err error) {
-	tc := caseNamed(c.Case)
-	client, server := players[c.Client], players[c.Server]
-	if tc == nil || client == nil || server == nil {
-		return fmt.Errorf("there is no such cell: %v", c)
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, tc.limit, fmt.Errorf("not over after %v", tc.limit))
-	defer cancel()
-
-	dir, err := os.MkdirTemp(memoryDir(), "interop-")
+// play plays a cell, and says what is wrong. What it learns beside goes to log.
+func (c cell) play(ctx context.Context, seed uint64, log io.Writer) error {
+	t, err := c.observe(ctx, seed, log)
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
-	j := &job{testcase: tc, dir: dir, keys: &keyLog{}, clientLog: prefix{log, "client: "}, serverLog: prefix{log, "server: "}}
-	for _, name := range []string{"www", "downloads", "certs"} {
-		if err := os.Mkdir(j.sub(name), 0o755); err != nil {
-			return err
-		}
-	}
-	if j.urls, err = makeFiles(j.sub("www"), tc, seed); err != nil {
-		return err
-	}
-	length := 1
-	if tc.longChain {
-		length = 9
-	}
-	if j.cert, j.trust, err = makeChain(j.sub("certs"), length); err != nil {
-		return err
-	}
-	if err := j.makePlans(c); err != nil {
-		return err
-	}
-
-	addr, err := freeAddr(tc.ipv6)
-	if err != nil {
-		return err
-	}
-	stop, err := server.serve(ctx, j, addr)
-	if err != nil {
-		return err
-	}
-	relay, err := newRelay(addrPort(addr), tc.scenario, seed)
-	if err != nil {
-		return errors.Join(err, stop())
-	}
-	err = client.download(ctx, j, relay.addr())
-	if err != nil && ctx.Err() != nil {
-		err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
-	}
-	// Let a CONNECTION_CLOSE that is under way arrive.
-	time.Sleep(2 * tc.scenario.delay)
-	err = errors.Join(err, stop(), relay.close())
-	seen := &relay.capture
-	if j.client.options.tap != nil {
-		seen = j.client.options.tap
-	}
-	t := openCapture(seen.datagrams(), j.keys, c.Server)
-	t.print(log)
-	if err != nil {
-		return err
-	}
-	if err := sameFiles(j.sub("www"), j.sub("downloads")); err != nil {
-		return err
-	}
-	for _, list := range [][]check{always, tc.checks} {
-		for _, check := range list {
+	for _, checks := range [][]check{always, caseNamed(c.Case).checks} {
+		for _, check := range checks {
 			if err := check(t); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// observe plays a cell and returns what was to be seen. All files have arrived if there is
+// no error.
+func (c cell) observe(ctx context.Context, seed uint64, log io.Writer) (t *trace, err error) {
+	tc := caseNamed(c.Case)
+	client, server := players[c.Client], players[c.Server]
+	if tc == nil || client == nil || server == nil {
+		return nil, fmt.Errorf("there is no such cell: %v", c)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, tc.limit, fmt.Errorf("not over after %v", tc.limit))
+	defer cancel()
+
+	dir, err := os.MkdirTemp(memoryDir(), "interop-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	j := &job{testcase: tc, dir: dir, keys: &keyLog{}, clientLog: prefix{log, "client: "}, serverLog: prefix{log, "server: "}}
+	for _, name := range []string{"www", "downloads", "certs"} {
+		if err := os.Mkdir(j.sub(name), 0o755); err != nil {
+			return nil, err
+		}
+	}
+	if j.urls, err = makeFiles(j.sub("www"), tc, seed); err != nil {
+		return nil, err
+	}
+	length := 1
+	if tc.longChain {
+		length = 9
+	}
+	if j.cert, j.trust, err = makeChain(j.sub("certs"), length); err != nil {
+		return nil, err
+	}
+	if err := j.makePlans(c); err != nil {
+		return nil, err
+	}
+
+	addr, err := freeAddr(tc.ipv6)
+	if err != nil {
+		return nil, err
+	}
+	stop, err := server.serve(ctx, j, addr)
+	if err != nil {
+		return nil, err
+	}
+	relay, err := newRelay(addrPort(addr), tc.scenario, seed)
+	if err != nil {
+		return nil, errors.Join(err, stop())
+	}
+	err = client.download(ctx, j, relay.addr())
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
+	}
+	// Let a CONNECTION_CLOSE that is under way arrive.
+	time.Sleep(tc.scenario.delay + 20*time.Millisecond)
+	err = errors.Join(err, stop(), relay.close())
+	seen := &relay.capture
+	if j.client.options.tap != nil {
+		seen = j.client.options.tap
+	}
+	t = openCapture(seen.datagrams(), j.keys, c.Server)
+	t.print(log)
+	if err != nil {
+		return nil, err
+	}
+	return t, sameFiles(j.sub("www"), j.sub("downloads"))
 }
 
 // makePlans says what each role has to do, and prepares the process for it.

@@ -55,6 +55,9 @@ func (d *download) run(ctx context.Context, testcase string, urls []*url.URL) er
 		}
 		return err
 	case "resumption", "zerortt":
+		if len(urls) < 2 {
+			return errors.New("one URL is too few for two connections")
+		}
 		tickets := &ticketCache{ClientSessionCache: tls.NewLRUClientSessionCache(1), put: make(chan struct{})}
 		d.tls = d.tls.Clone()
 		d.tls.ClientSessionCache, d.tls.Time = tickets, tickets.now

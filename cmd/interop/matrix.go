@@ -64,7 +64,12 @@ func matrix(ctx context.Context, args []string) int {
 		printMatrix(os.Stdout, verdicts)
 		fmt.Printf("\n%d cells in %.0f s.\n", len(verdicts), time.Since(begin).Seconds())
 	}
-	if slices.ContainsFunc(verdicts, func(v verdict) bool { return v.Result == resultFailed }) {
+	return statusOf(verdicts)
+}
+
+// statusOf is the matrix's exit status.
+func statusOf(verdicts []verdict) int {
+	if len(verdicts) == 0 || slices.ContainsFunc(verdicts, func(v verdict) bool { return v.Result == resultFailed }) {
 		return exitFailed
 	}
 	return 0
@@ -110,7 +115,7 @@ func longestFirst(cells []cell) []int {
 		if tc.client == "multiconnect" {
 			w += 10e6
 		}
-		if tc.scenario.lose.rate > 0 || tc.scenario.damage.rate > 0 {
+		if tc.scenario.hurts() {
 			w += 5e6
 		}
 		return w

@@ -39,6 +39,11 @@ func (s scenario) with(f func(*scenario)) scenario {
 	return s
 }
 
+// hurts says whether datagrams are lost on purpose, or damaged.
+func (s scenario) hurts() bool {
+	return s.lose.rate > 0 || s.damage.rate > 0 || len(s.loseUp) > 0 || s.off > 0
+}
+
 // fate is what becomes of a datagram.
 type fate uint8
 
