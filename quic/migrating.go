@@ -28,7 +28,7 @@
 //
 // # What behaves differently
 //
-// A program in testdata/swap/behaviour asks some seventy things of both stacks: when
+// A program in testdata/swap/behaviour asks some eighty things of both stacks: when
 // calls return and with what, which error of which type and text, what the peer sees,
 // what the defaults are. These are the rows whose answers differ. A test holds that
 // there are no others.
@@ -56,6 +56,10 @@
 //     as RFC 9000 §3.2 allows; quic-go drops them and returns the [StreamError].
 //   - "the largest datagram": at the same packet size some bytes more fit, as Volley
 //     reckons with the connection ID in use and not with the longest one.
+//   - "Accept's queue": connections that nobody accepts yet are refused from the 33rd on by
+//     quic-go, from the 129th on by Volley.
+//   - "ReadNonQUICPacket after Close" returns [ErrTransportClosed], as all other methods of
+//     the [Transport] do; quic-go's error has no type.
 //   - "RESET_STREAM_AT": partial delivery is not offered yet, and SetReliableBoundary has
 //     no effect, as with a peer that does not offer it.
 //

@@ -76,17 +76,30 @@ var (
 // router delivers after 5 ms, unless the path is cut.
 type router struct {
 	simnet.PerfectRouter
-	mu  sync.Mutex
-	cut bool
+	mu       sync.Mutex
+	cut      bool
+	from, to net.Addr // whose packets seem to come from elsewhere
 }
 
 func (r *router) SendPacket(p simnet.Packet) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.from != nil && p.From.String() == r.from.String() {
+		p.From = r.to
+	} else if r.to != nil && p.To.String() == r.to.String() {
+		p.To = r.from
+	}
 	if !r.cut {
 		time.AfterFunc(5*time.Millisecond, func() { r.PerfectRouter.SendPacket(p) })
 	}
 	return nil
+}
+
+// rename has the packets of one address come from another, and answers come back.
+func (r *router) rename(from, to net.Addr) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.from, r.to = from, to
 }
 
 func (r *router) cutPath() {
@@ -148,7 +161,10 @@ func (w *world) streams(conf *quic.Config) (*quic.SendStream, *quic.ReceiveStrea
 }
 
 // settle lets everything happen that is going to.
-func settle() { time.Sleep(time.Second) }
+func settle() {
+	time.Sleep(time.Second)
+	synctest.Wait()
+}
 
 // tell says what an error is to an application.
 func tell(err error) string {
