@@ -223,8 +223,8 @@ var cases = func() []*testcase {
 		},
 		{
 			name: "migration", client: "transfer", server: "transfer",
-			about: "the client moves to another socket after a third of 1 MB; not in the runner",
-			sizes: []int{1000 * kb}, options: options{migrate: true},
+			about: "the client moves to another socket 0.3 s into the transfer of 2 MB; not in the runner",
+			sizes: []int{2000 * kb}, options: options{migrate: true},
 			checks: with(moved, newIDs, pathsProved),
 			lacks:  []lack{noMigration},
 		},
