@@ -60,12 +60,12 @@ type Conn struct {
 	heldLong   *longDatagram // sealed, and refused by a full socket
 	hsRoute    udp.Route
 	timer      *time.Timer
-	retried    bool   // a Retry was followed
-	negotiated bool   // this is the second try, after Version Negotiation
-	hasty      int    // rounds in a row after which something was due and nothing sent
-	rounds     int    // of run: tests look whether it spins
-	hastySent  uint64 // what had been sent by then
-	gotFirst   bool   // an authentic packet arrived: no Retry or Version Negotiation any more
+	retried    bool         // a Retry was followed
+	negotiated bool         // this is the second try, after Version Negotiation
+	hasty      int          // rounds in a row after which something was due and nothing sent
+	rounds     atomic.Int32 // of run: tests look whether it spins
+	hastySent  uint64       // what had been sent by then
+	gotFirst   bool         // an authentic packet arrived: no Retry or Version Negotiation any more
 	oneRTT     *protect.OneRTT
 	ackIn      []wire.AckRange
 
@@ -252,7 +252,7 @@ func (c *Conn) run() {
 		c.fail(err)
 	}
 	for {
-		c.rounds++
+		c.rounds.Add(1)
 		c.receive()
 		if c.written.Swap(false) {
 			// Whoever was woken by the same packets as the writer writes soon, too: once

@@ -158,7 +158,7 @@ func TestWindowsGrow(t *testing.T) {
 // A10: whatever becomes of a stream, once its final size is known all of it is given back
 // to the connection (RFC 9000 §4.5).
 func TestCreditOfCancelledStreams(t *testing.T) {
-	const size, rounds = 900, 200
+	const size, rounds = 900, 60
 	data := func(n int) string { return string(make([]byte, n)) }
 	for name, play := range map[string]func(p *actor, kind int, id int64){
 		"cancelled, then reset": func(p *actor, kind int, id int64) {

@@ -434,10 +434,10 @@ func TestAntiAmplification(t *testing.T) {
 			t.Errorf("a server sends %d bytes for the client's first 1200", out)
 		}
 		p.queue = nil
-		before := p.c.rounds
+		before := rounds(p.c)
 		p.advance(4 * time.Second)
 		p.wantIdle("the allowance is used up")
-		if n := p.c.rounds - before; n > 10 {
+		if n := rounds(p.c) - before; n > 10 {
 			t.Errorf("while it waits, the connection's goroutine runs %d times", n)
 		}
 		for p.oneRTT == nil {

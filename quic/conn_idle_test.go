@@ -150,10 +150,10 @@ func TestKeepAliveUnanswered(t *testing.T) {
 func TestSilence(t *testing.T) {
 	eachRole(t, func(t *testing.T, volley role) {
 		p := newActor(t, volley).handshake()
-		before := p.c.rounds
+		before := rounds(p.c)
 		p.advance(20 * time.Second)
 		p.wantIdle("nothing to say")
-		if n := p.c.rounds - before; n > 5 {
+		if n := rounds(p.c) - before; n > 5 {
 			t.Errorf("the connection's goroutine ran %d times", n)
 		}
 	})
@@ -213,9 +213,9 @@ func TestNoSpinning(t *testing.T) {
 	spin := func(p *actor, what string, most int) {
 		p.Helper()
 		p.collect()
-		before := p.c.rounds
+		before := rounds(p.c)
 		p.advance(5 * time.Second)
-		if n := p.c.rounds - before; n > most {
+		if n := rounds(p.c) - before; n > most {
 			p.Errorf("%s: the connection's goroutine ran %d times in 5 s", what, n)
 		}
 	}
@@ -269,11 +269,11 @@ func TestNoSpinning(t *testing.T) {
 			p.rtt = 0
 			p.c.CloseWithError(0, "")
 			p.collect()
-			before := p.c.rounds
+			before := rounds(p.c)
 			for range 100 {
 				p.writeFrames(wire.OneRTT, wire.Ping{})
 			}
-			if n := p.c.rounds - before; n > 200 {
+			if n := rounds(p.c) - before; n > 200 {
 				t.Errorf("100 packets make the connection's goroutine run %d times", n)
 			}
 			spin(p, "closing", 100)
@@ -292,10 +292,10 @@ func TestNoSpinning(t *testing.T) {
 			p := newActor(t, volley, func(p *actor) { p.rtt = 200 * time.Millisecond }).handshake()
 			w := write(p)
 			p.collect()
-			before := p.c.rounds
+			before := rounds(p.c)
 			sent := len(p.packets)
 			p.advance(100 * time.Millisecond)
-			if n, k := p.c.rounds-before, len(p.packets)-sent; n > 10+4*k {
+			if n, k := rounds(p.c)-before, len(p.packets)-sent; n > 10+4*k {
 				t.Errorf("for %d packets the connection's goroutine ran %d times", k, n)
 			}
 			p.rtt = 0
