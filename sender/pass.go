@@ -81,7 +81,7 @@ func (x *Sender) budget(now time.Time) int {
 	// Small openings of the window are left to grow while much is in flight: a call
 	// with few datagrams costs nearly as much as one with many. More
 	// acknowledgements are on their way, or the probe timer ends the wait.
-	if n < fullPass && inFlight > window/2 && n < window/x.size/4 && x.haveMore(n*x.size) {
+	if n < fullPass && inFlight > window/2 && n < window/x.size/16 && x.haveMore(n*x.size) {
 		n = 0
 	}
 	x.paused = time.Time{}
