@@ -245,3 +245,43 @@ func flush(s stackStream) {
 		f.Flush()
 	}
 }
+
+// A10: streams that the reader gives up after ten bytes cost nobody any credit, neither
+// ours nor the other stack's: 200 of them are 20 times the connection's window.
+func TestInteropCancelledStreamsGiveTheirBytesBack(t *testing.T) {
+	window := stackConfig{streamWindow: 512 << 10, connWindow: 1 << 20}
+	eachStack(t, func(t *testing.T, client, server *stack) {
+		c, s := connectStacks(t, client, server, window, window)
+		ctx := interopContext(t)
+		for _, way := range []struct {
+			name string
+			a, b stackConn
+		}{{"client sends", c, s}, {"server sends", s, c}} {
+			t.Run(way.name, func(t *testing.T) {
+				const size = 100_000
+				for i := range 200 {
+					out, err := way.a.openUni(ctx)
+					if err != nil {
+						t.Fatalf("opening stream %d: %v", i, err)
+					}
+					// It may be stopped before the last byte is written.
+					if _, err := out.Write(patternOf(6, uint64(i)).bytes(size)); err == nil {
+						out.closeWrite()
+					} else if code, remote := streamCode(err); !remote || code != 9 {
+						t.Fatalf("writing to stream %d: %v", i, err)
+					}
+					in, err := way.b.acceptUni(ctx)
+					if err != nil {
+						t.Fatalf("accepting stream %d: %v", i, err)
+					}
+					if _, err := io.ReadFull(in, make([]byte, 10)); err != nil {
+						t.Fatal(err)
+					}
+					in.stop(9)
+					in.release()
+				}
+				errands(t, ctx, testSeed(t), 1, 1<<20, way.a, way.b)
+			})
+		}
+	})
+}
