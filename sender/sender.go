@@ -5,6 +5,7 @@ import (
 
 	"github.com/volley-quic/volley/emit"
 	"github.com/volley-quic/volley/internal/congestion"
+	"github.com/volley-quic/volley/internal/experiment"
 	"github.com/volley-quic/volley/internal/protect"
 	"github.com/volley-quic/volley/internal/recovery"
 	"github.com/volley-quic/volley/internal/udp"
@@ -242,7 +243,7 @@ func (x *Sender) Push(st *Stream) (wake bool) {
 		return false
 	}
 	wake = true
-	if x.unsent >= x.flightBytes() || x.quiet() {
+	if (x.unsent >= x.flightBytes() || x.quiet()) && !experiment.HandOver.Load() {
 		wake = x.run(1, nil)
 	}
 	return wake && !x.mayWait(st)

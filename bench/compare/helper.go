@@ -19,6 +19,7 @@ import (
 
 	"github.com/volley-quic/volley/bench/internal/bare"
 	"github.com/volley-quic/volley/bench/internal/proc"
+	"github.com/volley-quic/volley/internal/experiment"
 )
 
 // task is what a helper process is started for.
@@ -39,7 +40,7 @@ type task struct {
 	Span       time.Duration
 	Concurrent int
 	Ask        string // echo, lines or pieces
-	HandOver   bool   // writes go through another goroutine
+	HandOver   bool   // writes leave through the connection's goroutine (Volley)
 	Lone       bool   // every small write leaves alone
 
 	Conns int
@@ -89,6 +90,7 @@ func help(p *proc.Peer, t task) error {
 	}
 	// The size of the socket buffers is no news among results.
 	os.Setenv("QUIC_GO_DISABLE_RECEIVE_BUFFER_WARNING", "true")
+	experiment.HandOver.Store(t.HandOver)
 	v, err := role(p, t)
 	if err != nil {
 		return err

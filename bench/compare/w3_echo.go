@@ -12,6 +12,6 @@ func w3(b *bench, r *result) error {
 	r.checks = append(r.checks, check{unit: "requests/s", peerName: handOver, must: atLeast(1.10),
 		ours: each(all[direct], echoReport.perSecond), peer: each(all[handOver], echoReport.perSecond)})
 	r.notes = append(r.notes, latency(all[direct])+"; handed over "+latency(all[handOver]),
-		"handed over: both sides give each line to another goroutine, which calls Write; the library itself has no such switch")
+		"handed over: on both sides every write leaves through the connection's goroutine")
 	return nil
 }

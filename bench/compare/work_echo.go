@@ -89,14 +89,13 @@ func serve(s stream, t task) {
 		}
 		s.Close()
 	case askLines:
-		w := writer(s, t.HandOver)
 		for {
 			if n < lineSize {
 				if k, err := io.ReadFull(s, buf[n:lineSize]); err != nil || n+k != lineSize {
 					return
 				}
 			}
-			if w(buf[:lineSize]) != nil {
+			if _, err := s.Write(buf[:lineSize]); err != nil {
 				return
 			}
 			n = 0
@@ -143,27 +142,6 @@ func (s *loneScheduler) Sent(e *scheduler.Entry, datagrams int, more bool) {
 func (s *loneScheduler) FlightEnd() {
 	s.full = false
 	s.Scheduler.FlightEnd()
-}
-
-// writer returns how lines are written: by the caller, or handed over to a goroutine
-// that does it, as a stack does whose Write only wakes the connection's goroutine.
-func writer(s stream, handOver bool) func([]byte) error {
-	if !handOver {
-		return func(p []byte) error {
-			_, err := s.Write(p)
-			return err
-		}
-	}
-	lines := make(chan []byte, 1)
-	go func() {
-		for p := range lines {
-			s.Write(p)
-		}
-	}()
-	return func(p []byte) error {
-		lines <- p
-		return nil
-	}
 }
 
 // echoReport is what a client measured.
@@ -254,9 +232,8 @@ func exchangeOf(c conn, t task) (do exchange, done func(), err error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		w := writer(s, t.HandOver)
 		return func(buf []byte) error {
-			if err := w(line); err != nil {
+			if _, err := s.Write(line); err != nil {
 				return err
 			}
 			if _, err := io.ReadFull(s, buf[:lineSize]); err != nil {
