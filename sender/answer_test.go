@@ -396,6 +396,45 @@ func TestBadCalls(t *testing.T) {
 	}
 }
 
+// A source is asked for no more than may be sent, and for all of that.
+func TestAsksKeepWithinCredit(t *testing.T) {
+	for _, tuning := range modes {
+		for _, own := range []int64{15_000, 30_000} {
+			synctest.Test(t, func(t *testing.T) {
+				c := newConn(t, setup{dst: 4, credit: 20_000})
+				c.serve(rtt, nil)
+				s := c.open(0, own)
+				c.do(func() { s.st.SetTuning(tuning) })
+				src := c.source(s, 100_000)
+				ch := c.start(s, src, 0, -1, false)
+				time.Sleep(time.Second)
+				limit := min(own, 20_000)
+				if src.total() != limit {
+					t.Errorf("%s: asked for %d bytes of %d", name(tuning), src.total(), limit)
+				}
+				c.whole(0, limit, false)
+				c.do(func() {
+					if _, blocked := c.x.Credit(); blocked != (own > 20_000) {
+						t.Errorf("%s: blocked by the connection's credit: %v", name(tuning), blocked)
+					}
+				})
+				c.do(func() {
+					c.peer.mu.Lock()
+					c.peer.credit = plenty
+					c.peer.mu.Unlock()
+					s.SetCredit(plenty)
+					s.st.CreditRose()
+					c.x.SetCredit(plenty)
+					c.x.WakeAskers()
+				})
+				if o := ended(t, ch); o.err != nil || o.n != 100_000 {
+					t.Error(name(tuning), o)
+				}
+			})
+		}
+	}
+}
+
 // SendFrom of nothing asks for nothing, and still ends the stream if it is told so.
 func TestNothingToSend(t *testing.T) {
 	for _, tuning := range modes {

@@ -50,6 +50,7 @@ type conn struct {
 	lost    []due
 
 	look    func(*Flight) // what else looks at every flight
+	sending atomic.Int64  // calls of the kernel under way
 	flushed int64         // held when the latest flight was committed
 	traced  int           // bytes that sources gave
 	tooBig  int           // size that the kernel refused
@@ -220,6 +221,10 @@ func goroutine() int64 {
 // kernel is where sendmsg would be.
 func (c *conn) kernel(s udp.Sending) udp.Verdict {
 	c.outside("sendmsg")
+	if c.sending.Add(1) > 1 {
+		c.t.Error("two flights leave at the same time")
+	}
+	defer c.sending.Add(-1)
 	if c.held.Load()-atomic.LoadInt64(&c.flushed) < 2 {
 		c.t.Error("sealed, or sent, in the hold in which it was committed")
 	}

@@ -172,6 +172,31 @@ func TestNetworkThatIsDown(t *testing.T) {
 	}
 }
 
+// After a full socket loss recovery goes on as before.
+func TestLossAfterAFullSocket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newConn(t, setup{dst: 4})
+		n := 0
+		c.serve(rtt, func(int64) bool { n++; return n == 3 }) // the last: only a probe finds out
+		calls := 0
+		c.send = func(udp.Sending) udp.Verdict {
+			if calls++; calls == 1 {
+				return udp.Verdict{Err: syscall.ENOBUFS, Take: 1}
+			}
+			return udp.Verdict{}
+		}
+		s := c.open(0, plenty)
+		s.CloseWith(bytesOf(0, 0, 4000))
+		time.Sleep(3 * time.Second)
+		c.do(func() {
+			if !s.AllAcked(4000) || c.rec.Stats().PTOs == 0 {
+				t.Errorf("%+v", c.rec.Stats())
+			}
+		})
+		c.stop(io.EOF)
+	})
+}
+
 // A flight that waits for the socket is let go with the connection.
 func TestEndWithAHeldFlight(t *testing.T) {
 	for _, late := range []bool{false, true} {
@@ -277,6 +302,16 @@ func TestProbeTimeout(t *testing.T) {
 				}
 				if len(src.calls) != calls && !writes {
 					t.Errorf("a probe called the source %d times", len(src.calls)-calls)
+				}
+				c.do(func() { c.cc.bytes = plenty })
+				for range 3 { // and then it is its turn again
+					if a != nil {
+						c.step(a)
+						c.run()
+					}
+				}
+				if len(src.calls) == calls && !writes {
+					t.Error("the source is forgotten")
 				}
 			})
 		})

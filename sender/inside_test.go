@@ -11,6 +11,7 @@ import (
 
 	"github.com/volley-quic/volley/emit"
 	"github.com/volley-quic/volley/internal/recovery"
+	"github.com/volley-quic/volley/internal/udp"
 	"github.com/volley-quic/volley/internal/wire"
 )
 
@@ -77,6 +78,9 @@ func TestSleepingSourceHoldsUpItsOwnStreamOnly(t *testing.T) {
 					}
 					time.Sleep(time.Second)
 					c.whole(0, 400_000, true)
+					if st := s.st.Stats(); st.Asked != 400_000 || st.Bytes != 400_000 {
+						t.Errorf("a byte was asked for twice: %+v", st)
+					}
 				})
 			})
 		}
@@ -227,6 +231,86 @@ func TestMethodsInsideSources(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// A source that comes back while another flight is on its way to the kernel takes nothing
+// from it.
+func TestSleeperComesBackDuringACall(t *testing.T) {
+	for _, tuning := range modes[2:] {
+		synctest.Test(t, func(t *testing.T) {
+			c := newConn(t, setup{dst: 4})
+			c.serve(rtt, nil)
+			c.send = func(udp.Sending) udp.Verdict {
+				time.Sleep(3 * patience)
+				return udp.Verdict{}
+			}
+			s, other := c.open(0, plenty), c.open(4, plenty)
+			c.do(func() { s.st.SetTuning(tuning) })
+			src := c.source(s, 200_000)
+			src.answer = func(k call) (int, error) {
+				time.Sleep(2 * patience)
+				return src.all(k)
+			}
+			ch := c.start(s, src, 0, -1, false, emit.End())
+			for n := int64(0); n < 200_000; n += 1000 {
+				other.Write(bytesOf(4, n, 1000))
+				time.Sleep(patience / 3)
+			}
+			if o := ended(t, ch); o.err != nil {
+				t.Error(o)
+			}
+			time.Sleep(time.Minute)
+			c.whole(0, 200_000, true)
+			c.whole(4, 200_000, false)
+		})
+	}
+}
+
+// An asker who is promised the token and has something else to do passes it on.
+func TestPromiseIsPassedOn(t *testing.T) {
+	for what, instead := range map[string]func(c *conn, s *testStream){
+		"a loss":     func(c *conn, s *testStream) { s.OnLost(0, 1000, false) },
+		"a reset":    func(c *conn, s *testStream) { s.StopSending(1) },
+		"the end":    func(c *conn, s *testStream) { s.ConnClosed(errDisk) },
+		"other mode": func(c *conn, s *testStream) { s.st.SetTuning(emit.Tuning{Mode: emit.Scatter}) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newConn(t, setup{dst: 4})
+			s, other := c.open(0, plenty), c.open(4, plenty)
+			c.do(func() { s.st.SetTuning(emit.Tuning{Mode: emit.Single}) })
+			src := c.source(s, 200_000)
+			src.answer = func(k call) (int, error) {
+				if len(src.calls) > 20 {
+					time.Sleep(time.Hour)
+				}
+				return src.all(k)
+			}
+			c.cc.bytes = 20 * 1452
+			c.start(s, src, 0, -1, false)
+			synctest.Wait()
+			c.serve(time.Hour, nil) // only now, so that nobody else moves
+			c.do(func() {
+				a := s.st.asker
+				if !a.idle {
+					t.Fatal("not what this test is about")
+				}
+				c.cc.bytes = plenty
+				c.x.take()
+				c.x.queue(a)
+				c.x.release()
+				if c.x.token.promised != a || a.idle {
+					t.Fatal("not promised")
+				}
+				instead(c, s)
+			})
+			if _, err := other.Write(bytesOf(4, 0, 1000)); err != nil {
+				t.Error(err)
+			}
+			c.arrives(what, 4, 1000, false, patience)
+			c.stop(errDisk)
+			time.Sleep(2 * time.Hour)
+		})
 	}
 }
 

@@ -17,7 +17,7 @@ func (x *Sender) build(now time.Time, self *asker) *Flight {
 	budget := x.budget(now)
 	control, ack := x.host.Due(now)
 	probes := x.rec.Probes(recovery.App)
-	streams := x.streamsDue(now, self != nil || probes > 0)
+	streams := x.streamsDue(now)
 	if budget == 0 && streams {
 		x.rec.SetAppLimited(false) // the window, or the pacer, holds bytes back
 	}
@@ -60,14 +60,14 @@ func (x *Sender) build(now time.Time, self *asker) *Flight {
 	return f
 }
 
-// streamsDue reports whether a stream has something that should leave now. It may wait for
-// more of a bulk writer's, but for a pass, for a reason to hurry, and beyond x.late.
-func (x *Sender) streamsDue(now time.Time, hurry bool) bool {
+// streamsDue reports whether a stream has something that should leave now. Less than a pass
+// may wait for more of a bulk writer's, until x.late.
+func (x *Sender) streamsDue(now time.Time) bool {
 	if e, _ := x.sched.Next(); e == nil {
 		x.late = time.Time{}
 		return false
 	}
-	if hurry || x.unsent >= x.passBytes() || !now.Before(x.late) {
+	if x.unsent >= x.passBytes() || !now.Before(x.late) {
 		x.late = time.Time{}
 	}
 	return x.late.IsZero()

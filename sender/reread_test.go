@@ -206,6 +206,35 @@ func TestLossesWithAnswers(t *testing.T) {
 	}
 }
 
+// Bytes of Write before those of a source stay with the stream; the source's do not.
+func TestOnlyTheSourcesBytesAreForgotten(t *testing.T) {
+	for _, tuning := range rereading {
+		c := newConn(t, setup{dst: 4})
+		c.cc.bytes = 0
+		s := c.open(0, plenty)
+		c.do(func() { s.st.SetTuning(tuning) })
+		s.Write(bytesOf(0, 0, 5000))
+		src := c.source(s, 30_000)
+		a := c.begin(s, src, 5000, -1)
+		for range 10 {
+			c.step(a)
+		}
+		c.do(func() { c.cc.bytes = 10 * 1452 }) // a pass with some of both, perhaps
+		for s.NewOffset() < 30_000 || s.HasPending() {
+			if did, _, _ := c.step(a); !did && !c.x.Run(1) {
+				c.do(func() { c.cc.bytes += 5 * 1452 })
+			}
+		}
+		c.do(func() { s.OnLost(0, 30_000, false) })
+		if err := c.finish(a); err != nil {
+			t.Fatal(err)
+		}
+		if st := s.st.Stats(); st.Reread != 25_000 {
+			t.Errorf("%s: %+v", name(tuning), st)
+		}
+	}
+}
+
 // A source that waits for new bytes is asked for lost ones all the same.
 func TestLossWhileParked(t *testing.T) {
 	for _, tuning := range rereading {

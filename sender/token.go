@@ -42,8 +42,7 @@ func (x *Sender) free(self *asker) bool {
 func (x *Sender) Run(most int) (more bool) {
 	x.host.Lock()
 	defer x.host.Unlock()
-	// Whom the token is promised to sends the rest, or wakes us.
-	return x.run(most, nil) && x.token.promised == nil
+	return x.run(most, nil)
 }
 
 // run is Run with the mutex held on entry and exit, and let go in between. self is
@@ -87,9 +86,6 @@ func (x *Sender) run(most int, self *asker) (more bool) {
 		}
 		x.send(f, time.Now())
 		f = nil
-		if x.token.first != nil {
-			break
-		}
 	}
 	x.release()
 	return x.ready && x.held == nil
