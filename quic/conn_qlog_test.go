@@ -235,7 +235,8 @@ func TestQlogOfRecovery(t *testing.T) {
 		if last.SmoothedRTT < 20*time.Millisecond || last.MinRTT < 20*time.Millisecond || last.CongestionWindow == 0 {
 			t.Errorf("last metrics %+v", last)
 		}
-		if mtus := eventsOf[qlog.MTUUpdated](j); len(mtus) == 0 || mtus[0].Value <= 1280 {
+		// Probe timeouts in a row make the size suspect before a larger one is found.
+		if mtus := eventsOf[qlog.MTUUpdated](j); len(mtus) == 0 || mtus[0].Value <= 1280 && mtus[0].Value != minPacketSize {
 			t.Errorf("MTU updates %+v", mtus)
 		}
 	})
