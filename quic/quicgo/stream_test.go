@@ -118,7 +118,7 @@ func TestScratchRestsWhileWriteRuns(t *testing.T) {
 		}
 		return len(b), nil
 	})
-	if n, err := s.SendFrom(t.Context(), src, 0, 10*volley); n != 10*volley || err != nil {
+	if n, err := s.SendFrom(t.Context(), src, 0, 9*volley+100); n != 9*volley+100 || err != nil {
 		t.Fatal(n, err)
 	}
 }
@@ -182,6 +182,8 @@ func TestAnswers(t *testing.T) {
 		{"nothing once", 100, []answer{{0, nil}, {50, nil}, {0, nil}, {all, nil}}, 100, nil, 4},
 		{"nothing twice", 100, []answer{{10, nil}, {0, nil}, {0, nil}}, 10, io.ErrNoProgress, 3},
 		{"EOF too early", 100, []answer{{10, nil}, {20, io.EOF}}, 30, io.ErrUnexpectedEOF, 2},
+		{"full and EOF, and there is more", volley + 100, []answer{{all, io.EOF}, {all, nil}}, volley + 100, nil, 2},
+		{"full and EOF, and there is not", volley + 100, []answer{{all, io.EOF}, {0, io.EOF}}, volley, io.ErrUnexpectedEOF, 2},
 		{"EOF at once", 100, []answer{{0, io.EOF}}, 0, io.ErrUnexpectedEOF, 1},
 		{"up to EOF", -1, []answer{{all, nil}, {20, io.EOF}}, volley + 20, nil, 2},
 		{"up to EOF, told late", -1, []answer{{20, nil}, {0, io.EOF}}, 20, nil, 2},
@@ -212,7 +214,7 @@ func TestAnswers(t *testing.T) {
 				if a.n > 0 {
 					pos += copy(dst[:min(a.n, len(dst))], data[pos:])
 				}
-				if a.err == emit.ErrNotReady {
+				if a.err == emit.ErrNotReady && calls < len(tt.answers) {
 					go s.Ready()
 				}
 				return a.n, a.err
@@ -348,9 +350,10 @@ func TestWhatEndsASource(t *testing.T) {
 					defer cancel(nil)
 					time.AfterFunc(10*time.Second, func() { tt.do(p, s, cancel) })
 					var released []error
+					start := time.Now()
 					n, err := s.SendFrom(ctx, src, 0, -1, emit.OnRelease(func(err error) { released = append(released, err) }))
-					if !errors.Is(err, tt.want) {
-						t.Errorf("%v, want %v", err, tt.want)
+					if took := time.Since(start); !errors.Is(err, tt.want) || took > 12*time.Second {
+						t.Errorf("%v after %v, want %v", err, took, tt.want)
 					}
 					if name != "resting" && n != 64<<10-1 {
 						t.Errorf("%d bytes of a window of 65536 with one used", n)
@@ -750,6 +753,27 @@ func TestSourceThatDoesNotReturn(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// When the source is released, the stream is free for the next one.
+func TestOnReleaseMaySend(t *testing.T) {
+	f := &fake{t: t}
+	s := Wrap(f)
+	send := func(text string, next func(error)) {
+		if _, err := s.SendFrom(t.Context(), strings.NewReader(text), 0, -1, emit.OnRelease(next)); err != nil {
+			t.Error(err)
+		}
+	}
+	send("one, ", func(error) {
+		send("two, ", func(error) {
+			if _, err := s.Write([]byte("three")); err != nil {
+				t.Error(err)
+			}
+		})
+	})
+	if string(f.wrote) != "one, two, three" {
+		t.Errorf("%q", f.wrote)
 	}
 }
 
