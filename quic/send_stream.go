@@ -199,7 +199,8 @@ func (s *SendStream) EmissionStats() emit.Stats {
 // [emit.Tuning.Reread], and the modes that imply it, when they are acknowledged. src is
 // not touched after. FIN follows only with [emit.End]. An error of src is returned as it
 // is: the bytes before go out, and the stream can be used on. src ending before n bytes
-// is io.ErrUnexpectedEOF. If ctx ends, its cause is returned.
+// is io.ErrUnexpectedEOF. If ctx ends, its cause is returned; what was sent by then stays
+// sent, but with Reread nobody can send it again: if it is lost the stream is reset.
 //
 // src is called in this goroutine (but with [emit.Detach] in one of its own), and holds
 // up only its own stream: everything else of the connection goes on. It may call any
