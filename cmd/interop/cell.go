@@ -167,7 +167,7 @@ func (c cell) observe(ctx context.Context, seed uint64, log io.Writer) (t *trace
 	if err != nil {
 		return nil, err
 	}
-	relay, err := newRelay(addrPort(addr), tc.scenario, seed)
+	relay, err := newRelay(addrPort(addr), tc.scenarioOf(c.Client, c.Server), seed)
 	if err != nil {
 		return nil, errors.Join(err, stop())
 	}

@@ -289,6 +289,11 @@ func zeroRTTUsed(limit int) check {
 					early += len(p.data) // a bit more than the payload
 				case p.typ == wire.OneRTT && p.up:
 					late += p.size
+					for _, f := range p.frames {
+						if f, ok := f.(wire.Padding); ok {
+							late -= f.N // of a path MTU probe
+						}
+					}
 				}
 			}
 		}

@@ -25,7 +25,7 @@ type relay struct {
 	damageDn *rand.Rand // of down
 
 	mu         sync.Mutex
-	fates      [2]fates // up, down
+	fates      [2]*fates // up, down
 	begin      time.Time
 	flows      map[netip.AddrPort]*flow
 	rebindNext time.Time // zero before the first 1-RTT packet
@@ -58,7 +58,7 @@ func newRelay(server netip.AddrPort, s scenario, seed uint64) (*relay, error) {
 		flows:    map[netip.AddrPort]*flow{},
 	}
 	for i := range r.fates {
-		r.fates[i] = fates{scenario: &r.scenario, up: i == 0, rnd: rand.New(rand.NewPCG(seed, 3+uint64(i)))}
+		r.fates[i] = newFates(&r.scenario, i == 0, rand.New(rand.NewPCG(seed, 3+uint64(i))))
 	}
 	var err error
 	if r.front, err = listenUDP(server.Addr()); err != nil {
@@ -167,7 +167,7 @@ func (r *relay) relay(l *link, way int, d *datagram, deliver func()) {
 	if r.begin.IsZero() {
 		r.begin = d.at
 	}
-	f := r.fates[way].next(d.at.Sub(r.begin))
+	f := r.fates[way].next(d.flow, d.at.Sub(r.begin))
 	if !d.up && d.path != r.current(d.flow) {
 		f = stale
 	}

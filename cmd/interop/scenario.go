@@ -15,7 +15,8 @@ type scenario struct {
 
 	lose, damage trouble       // both ways
 	loseUp       []int         // datagrams to the server that are lost, counted from 1
-	on, off      time.Duration // the link works for on, and loses all for off, and so on
+	on, off      time.Duration // the link works for on, and loses all for off,
+	holes        int           // that often: for ever, probes at doubling intervals might never meet it working
 
 	// From firstRebind after the first 1-RTT packet on, and every rebindEvery from
 	// then, the server sees the client at another port, and with rebindAddr at another
@@ -24,10 +25,21 @@ type scenario struct {
 	rebindAddr               bool
 }
 
-// A trouble befalls datagrams at a rate, but not more than burst of them in a row.
+// A trouble befalls datagrams at a rate, but not more than burst of one client's in a row.
+// (Of anybody's in the runner, where clients make one connection after the other.)
 type trouble struct {
 	rate  float64
 	burst int
+}
+
+// heavy is what befalls handshakes.
+var heavy = trouble{rate: 0.30, burst: 3}
+
+func (t trouble) milder() trouble {
+	if t == heavy {
+		return trouble{rate: 0.20, burst: 2}
+	}
+	return t
 }
 
 // plain is the runner's usual link.
@@ -58,36 +70,41 @@ const (
 // fates deals out fates to the datagrams of one direction.
 type fates struct {
 	*scenario
-	up            bool
-	rnd           *rand.Rand
-	n             int // datagrams so far
-	lostRow, dmgR int // that many of the last ones were lost, damaged
+	up  bool
+	rnd *rand.Rand
+	n   int // datagrams so far
+	// How many of a flow's last datagrams were lost, and damaged, in a row.
+	lost, damaged map[int]int
 }
 
-// next is the fate of a datagram that arrives since after the first one did.
-func (f *fates) next(since time.Duration) fate {
+func newFates(s *scenario, up bool, rnd *rand.Rand) *fates {
+	return &fates{s, up, rnd, 0, map[int]int{}, map[int]int{}}
+}
+
+// next is the fate of a flow's next datagram, since after the first one of all.
+func (f *fates) next(flow int, since time.Duration) fate {
 	f.n++
 	if f.up && slices.Contains(f.loseUp, f.n) {
 		return lost
 	}
-	if f.off > 0 && since%(f.on+f.off) >= f.on {
+	if period := f.on + f.off; f.off > 0 && since%period >= f.on && int(since/period) < f.holes {
 		return lost
 	}
-	if f.lose.befalls(f.rnd, &f.lostRow) {
+	if f.lose.befalls(f.rnd, f.lost, flow) {
 		return lost
 	}
-	if f.damage.befalls(f.rnd, &f.dmgR) {
+	if f.damage.befalls(f.rnd, f.damaged, flow) {
 		return damaged
 	}
 	return passed
 }
 
-func (t trouble) befalls(rnd *rand.Rand, row *int) bool {
-	if t.rate == 0 || *row >= t.burst || rnd.Float64() >= t.rate {
-		*row = 0
+func (t trouble) befalls(rnd *rand.Rand, row map[int]int, flow int) bool {
+	if t.rate == 0 || row[flow] >= t.burst || rnd.Float64() >= t.rate {
+		row[flow] = 0
 		return false
 	}
-	*row++
+	row[flow]++
 	return true
 }
 

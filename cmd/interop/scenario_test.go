@@ -9,9 +9,9 @@ import (
 )
 
 func fatesOf(s scenario, up bool, n int) (list []fate) {
-	f := fates{scenario: &s, up: up, rnd: rand.New(rand.NewPCG(1, 2))}
+	f := newFates(&s, up, rand.New(rand.NewPCG(1, 2)))
 	for range n {
-		list = append(list, f.next(0))
+		list = append(list, f.next(0, 0))
 	}
 	return list
 }
@@ -37,6 +37,21 @@ func TestLossComesInShortBursts(t *testing.T) {
 	}
 }
 
+// The limit is each client's own.
+func TestBurstsOfTwoClients(t *testing.T) {
+	s := scenario{lose: trouble{1, 3}}
+	f := newFates(&s, true, rand.New(rand.NewPCG(1, 2)))
+	var first, second []fate
+	for range 5 {
+		first = append(first, f.next(1, 0))
+		second = append(second, f.next(2, 0))
+	}
+	want := []fate{lost, lost, lost, passed, lost}
+	if !slices.Equal(first, want) || !slices.Equal(second, want) {
+		t.Error(first, second)
+	}
+}
+
 func TestDropList(t *testing.T) {
 	s := scenario{loseUp: []int{2, 3, 5}}
 	if got := fatesOf(s, true, 6); !slices.Equal(got, []fate{passed, lost, lost, passed, lost, passed}) {
@@ -48,12 +63,12 @@ func TestDropList(t *testing.T) {
 }
 
 func TestBlackhole(t *testing.T) {
-	f := fates{scenario: &scenario{on: 5 * time.Second, off: 2 * time.Second}}
+	f := newFates(&scenario{on: 5 * time.Second, off: 2 * time.Second, holes: 2}, true, nil)
 	for _, c := range []struct {
 		at   time.Duration
 		want fate
-	}{{0, passed}, {4999 * time.Millisecond, passed}, {5 * time.Second, lost}, {6999 * time.Millisecond, lost}, {7 * time.Second, passed}, {12 * time.Second, lost}} {
-		if got := f.next(c.at); got != c.want {
+	}{{0, passed}, {4999 * time.Millisecond, passed}, {5 * time.Second, lost}, {6999 * time.Millisecond, lost}, {7 * time.Second, passed}, {12 * time.Second, lost}, {19 * time.Second, passed}} {
+		if got := f.next(0, c.at); got != c.want {
 			t.Errorf("after %v: %v", c.at, got)
 		}
 	}
