@@ -61,6 +61,7 @@ type paths struct {
 	highest  int64 // largest number of a packet that follows the peer: one that does not just probe
 	stranger *path // the latest sender of a message that is not known: the connection's goroutine only
 	answers  []pathAnswer
+	answered time.Time // when the latest answer left
 	mtu      *mtuState // of measured, while datagrams are small on another path
 	mtus     int64     // searches for an MTU so far
 
@@ -414,6 +415,11 @@ func (c *Conn) pathTimer() (t time.Time) {
 		first(c.idleAt(q))
 		if c.confirmed && !q.trial.next.IsZero() && c.maySend(q) {
 			first(q.trial.next)
+		}
+	}
+	for _, a := range c.paths.answers {
+		if a.path == c.paths.active {
+			first(c.answerAt())
 		}
 	}
 	first(c.ids.expiry())

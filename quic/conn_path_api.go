@@ -88,6 +88,7 @@ func (p *Path) Probe(ctx context.Context) error {
 	if len(q.waiting) == 0 {
 		q.trial = trial{}
 		q.seen = time.Now()
+		c.wakeUp()
 	}
 	return context.Cause(ctx)
 }

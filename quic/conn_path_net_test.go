@@ -34,14 +34,14 @@ type moveDatagram struct {
 }
 
 // onMoveNet runs f in virtual time. It fails if a goroutine outlives the sockets.
-func onMoveNet(t *testing.T, f func(n *moveNet)) {
+func onMoveNet(t *testing.T, f func(t *testing.T, n *moveNet)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		n := &moveNet{
 			T: t, sockets: map[string]*moveSocket{},
 			outside: map[string]*net.UDPAddr{}, inside: map[string]string{},
 		}
-		f(n)
+		f(t, n)
 		n.mu.Lock()
 		all := n.sockets
 		n.mu.Unlock()
@@ -225,9 +225,9 @@ type moving struct {
 const moveDelay = 10 * time.Millisecond
 
 // onTheMove makes a connection between the two, 40 ms apart.
-func onTheMove(t *testing.T, clientConf, serverConf *Config, f func(m *moving)) {
+func onTheMove(t *testing.T, clientConf, serverConf *Config, f func(t *testing.T, m *moving)) {
 	t.Helper()
-	onMoveNet(t, func(n *moveNet) {
+	onMoveNet(t, func(t *testing.T, n *moveNet) {
 		m := &moving{moveNet: n}
 		m.clientSocket = n.socket("10.0.0.1", 1000, moveDelay)
 		m.serverSocket = n.socket(hereAddr.IP.String(), hereAddr.Port, moveDelay)
@@ -246,7 +246,7 @@ func onTheMove(t *testing.T, clientConf, serverConf *Config, f func(m *moving)) 
 		}
 		defer m.serverT.Close()
 		defer m.clientT.Close()
-		f(m)
+		f(t, m)
 	})
 }
 

@@ -13,7 +13,7 @@ func TestRebindingDuringTransfer(t *testing.T) {
 	for _, what := range []string{"port", "address"} {
 		for _, way := range []string{"up", "down"} {
 			t.Run(what+" "+way, func(t *testing.T) {
-				onTheMove(t, nil, nil, func(m *moving) {
+				onTheMove(t, nil, nil, func(t *testing.T, m *moving) {
 					done := make(chan struct{})
 					gone := make(chan struct{})
 					go func() {

@@ -172,15 +172,21 @@ func (c *Conn) pathDue(now time.Time) *path {
 		}
 	}
 	for _, a := range c.paths.answers {
-		// Answers obey the congestion window of the active path (RFC 9000 §8.2.2).
-		if full := c.rec.BytesInFlight()+minPacketSize > c.cc.Window(); a.path == c.paths.active && full {
-			continue
-		}
-		if c.maySend(a.path) {
+		if (a.path != c.paths.active || !now.Before(c.answerAt())) && c.maySend(a.path) {
 			return a.path
 		}
 	}
 	return nil
+}
+
+// answerAt is when an answer may leave by the active path. Answers obey its congestion
+// window (RFC 9000 §8.2.2), but like probes, a few go when it is full: until the peer has
+// one, it may acknowledge nothing of what fills the window.
+func (c *Conn) answerAt() (t time.Time) {
+	if c.rec.BytesInFlight()+minPacketSize > c.cc.Window() {
+		t = c.paths.answered.Add(c.rec.PTO(recovery.App))
+	}
+	return t
 }
 
 // challengeDue: no path is tried before the handshake is confirmed (RFC 9000 §9).
@@ -213,6 +219,7 @@ func (c *Conn) sendOnPath(q *path, now time.Time) bool {
 		c.paths.answers = slices.DeleteFunc(c.paths.answers, func(a pathAnswer) bool {
 			if a.path == q {
 				writePath(f, wire.PathResponse{Data: a.data})
+				c.paths.answered = now
 			}
 			return a.path == q
 		})

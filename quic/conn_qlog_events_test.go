@@ -337,7 +337,7 @@ func TestQlogOfKeyUpdates(t *testing.T) {
 func TestQlogOfAMove(t *testing.T) {
 	js := &journals{}
 	conf := &Config{Tracer: js.tracer}
-	onTheMove(t, conf, conf, func(m *moving) {
+	onTheMove(t, conf, conf, func(t *testing.T, m *moving) {
 		m.carry(m.s, m.c, 100_000)
 		m.rebind(m.clientSocket, "192.0.2.1", 2000)
 		m.carry(m.c, m.s, 100_000)

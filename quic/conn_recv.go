@@ -495,7 +495,7 @@ func (c *Conn) zeroPacket(p *packet, h wire.LongHeader, b []byte) {
 // validate lifts the anti-amplification limit.
 func (c *Conn) validate() {
 	if !c.validated {
-		c.validated = true
+		c.validated, c.paths.active.validated = true, true
 		c.rec.SetAmplificationLimited(false)
 	}
 }

@@ -17,8 +17,15 @@ type Path struct {
 }
 
 // SetPath makes packets leave by another path, from the next flight on: a flight keeps to
-// the one that it began with.
-func (x *Sender) SetPath(p Path) { x.udp, x.route, x.dst = p.UDP, p.Route, p.Dst }
+// the one that it began with. If it waits there for a full socket it is lost.
+func (x *Sender) SetPath(p Path) {
+	if f := x.held; f != nil && f.route != p.Route {
+		f.release()
+		x.held, x.waiting = nil, nil
+		x.rec.SetSendBlocked(false)
+	}
+	x.udp, x.route, x.dst = p.UDP, p.Route, p.Dst
+}
 
 // SetController changes the congestion controller, as another path has another window.
 func (x *Sender) SetController(cc congestion.Controller) { x.cc = cc }

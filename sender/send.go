@@ -186,16 +186,18 @@ func (x *Sender) transmit(f *Flight) {
 func (x *Sender) hold(f *Flight) {
 	f.held = true
 	x.held = f
-	if x.waiting {
+	u := f.udp
+	if x.waiting == u {
 		return
 	}
-	x.waiting = true
+	x.waiting = u
 	x.rec.SetSendBlocked(true)
-	u := f.udp
 	go func() {
 		err := u.WaitWritable(context.Background())
 		x.host.Lock()
-		x.waiting = false
+		if x.waiting == u {
+			x.waiting = nil
+		}
 		if !x.ready && x.held != nil && !x.token.taken {
 			x.held.release()
 			x.held = nil

@@ -88,7 +88,7 @@ type Sender struct {
 	paused  time.Time // the pacer lets go again then; zero when it is not what holds back
 	latest  *Stream   // whose bytes left last
 	held    *Flight   // sealed, and refused by a full socket buffer
-	waiting bool      // a goroutine waits for that buffer to drain
+	waiting *udp.Conn // whose buffer a goroutine waits for
 	apart   bool      // SendApart waits for the token
 	askers  []*asker  // every SendFrom and ReadFrom under way
 

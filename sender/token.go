@@ -65,7 +65,7 @@ func (x *Sender) run(most int, self *asker) (more bool) {
 		return false
 	}
 	turn := x.take()
-	if x.held != nil && !x.waiting {
+	if x.held != nil && x.waiting == nil {
 		g := x.held
 		x.held = nil
 		x.transmit(g)
