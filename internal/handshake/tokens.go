@@ -72,8 +72,7 @@ func (t *Tokens) Open(b []byte, addr net.Addr) (Token, error) {
 	if len(b) < saltLen+tagLen {
 		return Token{}, ErrToken
 	}
-	aead, nonce := t.aead(b[:saltLen])
-	plain, err := aead.Open(nil, nonce, b[saltLen:], nil)
+	plain, err := t.aead(b[:saltLen]).Open(nil, nil, b[saltLen:], nil)
 	if err != nil {
 		return Token{}, ErrToken
 	}
@@ -110,25 +109,24 @@ func (t *Tokens) seal(kind uint8, addr net.Addr, origDst, retrySrc []byte) []byt
 	b.AddUint8LengthPrefixed(func(b *cryptobyte.Builder) { b.AddBytes(origDst) })
 	b.AddUint8LengthPrefixed(func(b *cryptobyte.Builder) { b.AddBytes(retrySrc) })
 	b.AddBytes(tokenAddr(kind, addr))
-	aead, nonce := t.aead(salt)
-	return aead.Seal(salt, nonce, b.BytesOrPanic(), nil)
+	return t.aead(salt).Seal(salt, nil, b.BytesOrPanic(), nil)
 }
 
-// aead derives the key and nonce that belong to a token's salt.
-func (t *Tokens) aead(salt []byte) (cipher.AEAD, []byte) {
-	const keyLen, nonceLen = 32, 12
-	b, err := hkdf.Key(sha256.New, t.key[:], salt, "volley address validation token", keyLen+nonceLen)
+// aead makes the AEAD that belongs to a token's salt. It sees to the nonce itself, which
+// goes in front of the ciphertext: FIPS 140 wants it so.
+func (t *Tokens) aead(salt []byte) cipher.AEAD {
+	var aead cipher.AEAD
+	key, err := hkdf.Key(sha256.New, t.key[:], salt, "volley address validation token", 32)
 	if err == nil {
 		var block cipher.Block
-		if block, err = aes.NewCipher(b[:keyLen]); err == nil {
-			var aead cipher.AEAD
-			if aead, err = cipher.NewGCM(block); err == nil {
-				return aead, b[keyLen:]
-			}
+		if block, err = aes.NewCipher(key); err == nil {
+			aead, err = cipher.NewGCMWithRandomNonce(block)
 		}
 	}
-	// Only a process that allows nothing but FIPS 140 comes here.
-	panic("handshake: " + err.Error())
+	if err != nil {
+		panic("handshake: " + err.Error()) // for lengths that are not used here
+	}
+	return aead
 }
 
 // tokenAddr is the part of an address that a token is bound to. A NAT may give a

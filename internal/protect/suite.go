@@ -3,6 +3,7 @@ package protect
 import (
 	"crypto/aes"
 	"crypto/cipher"
+	"crypto/fips140"
 	"crypto/hkdf"
 	"crypto/sha256"
 	"crypto/sha512"
@@ -25,7 +26,7 @@ const (
 type suite struct {
 	hash    func() hash.Hash
 	keyLen  int // of the AEAD and of header protection alike (§5.1)
-	newAEAD func(key []byte) (cipher.AEAD, error)
+	newAEAD func(key []byte, iv [nonceLen]byte) (cipher.AEAD, error)
 	newMask func(key []byte) (masker, error)
 	// The usage limits of §6.6. sealLimit is the number of packets one key may
 	// protect, 0 if there is none to be reached; openLimit the number of packets
@@ -36,7 +37,7 @@ type suite struct {
 var suites = map[uint16]*suite{
 	tls.TLS_AES_128_GCM_SHA256:       {sha256.New, 16, newGCM, newAESMask, 1 << 23, 1 << 52},
 	tls.TLS_AES_256_GCM_SHA384:       {sha512.New384, 32, newGCM, newAESMask, 1 << 23, 1 << 52},
-	tls.TLS_CHACHA20_POLY1305_SHA256: {sha256.New, chacha20poly1305.KeySize, chacha20poly1305.New, newChaChaMask, 0, 1 << 36},
+	tls.TLS_CHACHA20_POLY1305_SHA256: {sha256.New, chacha20poly1305.KeySize, newChaCha, newChaChaMask, 0, 1 << 36},
 }
 
 func suiteByID(id uint16) (*suite, error) {
@@ -46,13 +47,18 @@ func suiteByID(id uint16) (*suite, error) {
 	return nil, fmt.Errorf("protect: no packet protection for cipher suite %#04x", id)
 }
 
-func newGCM(key []byte) (cipher.AEAD, error) {
+func newGCM(key []byte, iv [nonceLen]byte) (cipher.AEAD, error) {
+	if fips140.Enabled() {
+		return newFIPSGCM(key, iv), nil
+	}
 	block, err := aes.NewCipher(key)
 	if err != nil {
 		return nil, err
 	}
 	return cipher.NewGCM(block)
 }
+
+func newChaCha(key []byte, _ [nonceLen]byte) (cipher.AEAD, error) { return chacha20poly1305.New(key) }
 
 // labels are the HKDF labels that a version uses (RFC 9001 §5.1, §6.1; RFC 9369 §3.3.2).
 type labels struct{ key, iv, hp, ku string }
@@ -85,15 +91,16 @@ func newPacketKey(s *suite, l labels, secret []byte) (*packetKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	iv, err := expandLabel(s.hash, secret, l.iv, nonceLen)
+	b, err := expandLabel(s.hash, secret, l.iv, nonceLen)
 	if err != nil {
 		return nil, err
 	}
-	aead, err := s.newAEAD(key)
+	iv := [nonceLen]byte(b)
+	aead, err := s.newAEAD(key, iv)
 	if err != nil {
 		return nil, err
 	}
-	return &packetKey{aead, [nonceLen]byte(iv)}, nil
+	return &packetKey{aead, iv}, nil
 }
 
 // nonce writes the nonce of packet pn: the IV exclusive-or the number (§5.3).
