@@ -78,6 +78,8 @@
 //   - A stream that the peer has stopped counts until the application has heard of it:
 //     MaxIncomingStreams bounds the handlers that work at a time.
 //   - Default limits, windows and timeouts.
+//   - GODEBUG=fips140=on and fips140=only: as with quic-go, packets are protected by the
+//     AES-GCM of the FIPS 140-3 module, and ChaCha20 is not used.
 //
 // # What is new
 //

@@ -86,17 +86,20 @@ func swapImport(t *testing.T, from, to string) bool {
 // of the two stacks they are built on.
 func TestApplicationsRunOnBothStacks(t *testing.T) {
 	onQUICGo, onVolley := swapped(t, "apps", "build")
-	want := runApps(t, onQUICGo, onQUICGo)
+	want := runApps(t, "", onQUICGo, onQUICGo)
 	if len(want) < 50 {
 		t.Fatalf("on quic-go, the applications say only %q", want)
 	}
-	for _, pair := range []struct{ name, server, client string }{
-		{"Volley", onVolley, onVolley},
-		{"server on Volley", onVolley, onQUICGo},
-		{"client on Volley", onQUICGo, onVolley},
+	for _, pair := range []struct{ name, debug, server, client string }{
+		{"Volley", "", onVolley, onVolley},
+		{"server on Volley", "", onVolley, onQUICGo},
+		{"client on Volley", "", onQUICGo, onVolley},
+		{"Volley in FIPS 140 mode", "fips140=on", onVolley, onVolley},
+		{"Volley with nothing but FIPS 140", "fips140=only", onVolley, onVolley},
+		{"client with nothing but FIPS 140", "fips140=only", onQUICGo, onVolley},
 	} {
 		t.Run(pair.name, func(t *testing.T) {
-			got := runApps(t, pair.server, pair.client)
+			got := runApps(t, pair.debug, pair.server, pair.client)
 			for i := range max(len(got), len(want)) {
 				g, w := line(got, i), line(want, i)
 				if g != w {
@@ -114,13 +117,15 @@ func line(lines []string, i int) string {
 	return ""
 }
 
-// runApps lets the clients of one program talk to the servers of another and returns what
-// both print.
-func runApps(t *testing.T, server, client string) []string {
+// runApps lets the clients of one program talk to the servers of another, with GODEBUG set
+// to debug, and returns what both print.
+func runApps(t *testing.T, debug, server, client string) []string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
+	env := append(os.Environ(), "GODEBUG="+debug)
 	serve := exec.CommandContext(ctx, server, "serve")
+	serve.Env = env
 	var stderr bytes.Buffer
 	serve.Stderr = &stderr
 	stop, err := serve.StdinPipe()
@@ -155,6 +160,7 @@ func runApps(t *testing.T, server, client string) []string {
 				addr = addrs[0] + "," + addrs[1]
 			}
 			dial := exec.CommandContext(ctx, client, "dial", addr, app)
+			dial.Env = env
 			dial.Stdout, dial.Stderr = &outputs[i], &outputs[i]
 			if err := dial.Run(); err != nil {
 				t.Errorf("%s: %v", app, err)
