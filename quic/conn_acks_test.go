@@ -273,6 +273,24 @@ func TestAckOfSkippedNumber(t *testing.T) {
 	})
 }
 
+// A18. Who acknowledges ahead of what it receives, to make Volley send faster, is found
+// out within 300 packets, and then again for as long as it lasts.
+func TestAckAhead(t *testing.T) {
+	eachRole(t, func(t *testing.T, volley role) {
+		p := newActor(t, volley, credit(1<<30, 1<<30)).handshake()
+		s := p.open(uni)
+		go s.ReadFrom(readerOf(zeroes{}))
+		for p.cause() == nil {
+			p.advance(time.Millisecond)
+			if p.largest[recovery.App] > 300 {
+				t.Fatal("all numbers up to 300 were acknowledged at once, and that went well")
+			}
+			p.writeFrames(wire.OneRTT, acked(0, p.largest[recovery.App]))
+		}
+		p.wantClosed("some of that was not sent", wire.ProtocolViolation)
+	})
+}
+
 // A18. The congestion window does not grow by acknowledgements of what was not in flight.
 func TestAckOfAckOnlyPackets(t *testing.T) {
 	eachRole(t, func(t *testing.T, volley role) {
