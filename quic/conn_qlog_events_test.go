@@ -41,6 +41,19 @@ func wantEnd(t *testing.T, j *journal, want qlog.ConnectionClosed) {
 	}
 }
 
+// before fails the test if the recorder is closed when done is done already.
+func (j *journal) before(t *testing.T, done <-chan struct{}) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.onEnd = func() {
+		select {
+		case <-done:
+			t.Error("the end is told before the log is complete")
+		default:
+		}
+	}
+}
+
 // However a connection ends, its log says so, says who ended it, and is complete by the
 // time that the end is told.
 func TestQlogEnds(t *testing.T) {
@@ -55,6 +68,8 @@ func TestQlogEnds(t *testing.T) {
 	}
 	t.Run("by an application", func(t *testing.T) {
 		traced(t, func(w *world, js *journals, c, s *Conn) {
+			js.of(true).before(t, c.Context().Done())
+			js.of(false).before(t, s.closeSent)
 			s.CloseWithError(code, "enough")
 			wantEnd(t, js.of(false), qlog.ConnectionClosed{Initiator: qlog.InitiatorLocal, ApplicationError: &code, Reason: "enough"})
 			<-c.Context().Done()
@@ -63,6 +78,7 @@ func TestQlogEnds(t *testing.T) {
 	})
 	t.Run("by silence", func(t *testing.T) {
 		traced(t, func(w *world, js *journals, c, s *Conn) {
+			js.of(true).before(t, c.Context().Done())
 			<-c.Context().Done()
 			<-s.Context().Done()
 			for _, client := range []bool{true, false} {

@@ -23,6 +23,7 @@ type journal struct {
 	events []qlogwriter.Event
 	after  []qlogwriter.Event // those recorded after Close
 	closed int
+	onEnd  func() // called by Close
 
 	file bytes.Buffer
 	seq  qlogwriter.Recorder
@@ -77,7 +78,9 @@ func (j *journal) RecordEvent(e qlogwriter.Event) {
 func (j *journal) Close() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.closed++
+	if j.closed++; j.onEnd != nil {
+		j.onEnd()
+	}
 	return j.seq.Close()
 }
 

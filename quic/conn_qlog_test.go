@@ -11,6 +11,8 @@ import (
 
 	"github.com/quic-go/quic-go/qlog"
 	"github.com/quic-go/quic-go/qlogwriter"
+
+	"github.com/volley-quic/volley/internal/congestion"
 )
 
 // Whichever way bytes are sent, and though some are lost: the qlog is a valid file in
@@ -240,6 +242,68 @@ func TestQlogOfRecovery(t *testing.T) {
 			t.Errorf("MTU updates %+v", mtus)
 		}
 	})
+}
+
+// window is a congestion controller that does as it is told.
+type window struct {
+	size  int
+	slow  bool
+	signs func(w *window) // what a sign of congestion does
+}
+
+func (w *window) OnSent(time.Time, int, int)     {}
+func (w *window) OnAck(congestion.Ack)           {}
+func (w *window) OnLoss(congestion.Loss)         { w.signs(w) }
+func (w *window) OnECN(time.Time, time.Time)     { w.signs(w) }
+func (w *window) OnSpurious(congestion.Spurious) { w.signs(w) }
+func (w *window) Window() int                    { return w.size }
+func (w *window) InSlowStart() bool              { return w.slow }
+func (w *window) SetDatagramSize(int)            {}
+
+// The state of congestion control is what it is at, and told when it changes.
+func TestQlogCongestionStates(t *testing.T) {
+	js := &journals{}
+	js.tracer(t.Context(), true, ConnectionID{})
+	q := &connTrace{rec: js.of(true)}
+	w := &window{size: 100, slow: true}
+	cc := q.watch(w)
+	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
+	shrink := func(w *window) { w.size, w.slow = 50, false }
+	grow := func(w *window) { w.size = 100 }
+	same := func(w *window) {}
+	told := 0
+	for _, step := range []struct {
+		name string
+		do   func()
+		want qlog.CongestionState // "": nothing new
+	}{
+		{"beginning", func() {}, qlog.CongestionStateSlowStart},
+		{"ACK", func() { cc.OnAck(congestion.Ack{LargestSentTime: at(1)}) }, ""},
+		{"application-limited", func() { cc.OnAck(congestion.Ack{LargestSentTime: at(1), AppLimited: true}) }, qlog.CongestionStateApplicationLimited},
+		{"not any more", func() { cc.OnAck(congestion.Ack{LargestSentTime: at(1)}) }, qlog.CongestionStateSlowStart},
+		{"loss", func() { w.signs = shrink; cc.OnLoss(congestion.Loss{Now: at(2)}) }, qlog.CongestionStateRecovery},
+		{"more of it", func() { w.signs = same; cc.OnLoss(congestion.Loss{Now: at(3)}) }, ""},
+		{"ACK of what left before", func() { cc.OnAck(congestion.Ack{LargestSentTime: at(1)}) }, ""},
+		{"ACK of what left then", func() { cc.OnAck(congestion.Ack{LargestSentTime: at(3)}) }, qlog.CongestionStateCongestionAvoidance},
+		{"CE mark", func() { w.size, w.signs = 100, shrink; cc.OnECN(at(4), at(3)) }, qlog.CongestionStateRecovery},
+		{"loss that was none", func() { w.signs = grow; cc.OnSpurious(congestion.Spurious{}) }, qlog.CongestionStateCongestionAvoidance},
+		{"persistent congestion", func() {
+			w.signs = func(w *window) { w.size, w.slow = 2, true }
+			cc.OnLoss(congestion.Loss{Now: at(5), Persistent: true})
+		}, qlog.CongestionStateSlowStart},
+	} {
+		step.do()
+		all := eventsOf[qlog.CongestionStateUpdated](js.of(true))
+		var got qlog.CongestionState
+		if len(all) > told {
+			got = all[len(all)-1].State
+		}
+		told = len(all)
+		if got != step.want {
+			t.Errorf("%s: %q, want %q", step.name, got, step.want)
+		}
+	}
+	q.end()
 }
 
 // With qlog.DefaultConnectionTracer and QLOGDIR a connection leaves a file for each side,

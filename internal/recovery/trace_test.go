@@ -61,12 +61,19 @@ func TestTraceTellsLossesOneByOne(t *testing.T) {
 	c.ack(App, 320*ms, 9, 9, 5, 6, 0, 0)
 	n.want(t) // once is enough
 
+	c.OnSent(App, []*Train{c.packets(3, 1000)}, at(310*ms)) // 10, 11, 12
+	c.send(App, 3, 310*ms)
+	c.ack(App, 410*ms, 15, 15)
+	n.want(t, "lost 2/10", "lost 2/11", "lost 2/12")
+	c.ack(App, 411*ms, 15, 15, 10, 12)
+	n.want(t, "spurious 2/10 by 5 after 101ms", "spurious 2/11 by 4 after 101ms", "spurious 2/12 by 3 after 101ms")
+
 	probe := c.packets(1, 1400)
 	probe.Probe = true
-	c.OnSent(App, []*Train{probe}, at(320*ms)) // 10
-	c.send(App, 3, 320*ms)
-	c.ack(App, 420*ms, 13, 13)
-	n.want(t, "lost 2/10 probe")
+	c.OnSent(App, []*Train{probe}, at(420*ms)) // 16
+	c.send(App, 3, 420*ms)
+	c.ack(App, 520*ms, 19, 19)
+	n.want(t, "lost 2/13 by time", "lost 2/14 by time", "lost 2/16 probe")
 }
 
 func TestNextTimerSaysWhatItIsFor(t *testing.T) {
