@@ -175,8 +175,10 @@ func TestQlogOfRecovery(t *testing.T) {
 		w.both(func(d *direction) { d.lose, d.late = 1, 0 })
 		time.AfterFunc(3*time.Second, func() { w.both(func(d *direction) { d.lose = 0 }) })
 		w.transfer(s, c, send, patternOf(9, 2), 100_000)
-		stats := s.rec.Stats()
 		s.CloseWithError(0, "")
+		s.mu.Lock()
+		stats := s.rec.Stats()
+		s.mu.Unlock()
 
 		j := js.of(false)
 		lost := map[qlog.PacketNumber]bool{}
