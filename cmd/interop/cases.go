@@ -32,7 +32,7 @@ type lack struct {
 // scenarioOf is the case's scenario, milder for a peer that does not stand it.
 func (c *testcase) scenarioOf(client, server string) scenario {
 	s := c.scenario
-	if client == xNetName || server == xNetName {
+	if client != quicGoName && server != quicGoName {
 		s.lose, s.damage = s.lose.milder(), s.damage.milder()
 	}
 	return s
@@ -150,8 +150,8 @@ var cases = func() []*testcase {
 		{
 			name: "handshakeloss", client: "multiconnect", server: "multiconnect",
 			about: fmt.Sprintf("%d connections, %d at a time; the runner has 50, each client in its way. "+
-				"With x/net/quic 20 %% of the datagrams and 2 in a row, not 30 %% and 3: it sends one probe at a time, "+
-				"and of a long ClientHello always the same half", connections, together),
+				"But with quic-go, 20 %% of the datagrams and 2 in a row, not 30 %% and 3: the others wait 1, 2, 4 and 8 s "+
+				"for one probe, which is rarely, but then too long for a cell", connections, together),
 			sizes:    repeat(connections, 1*kb),
 			scenario: plain.with(func(s *scenario) { s.lose = heavy }),
 			checks:   []check{handshakes(connections), onlyVersion(1), befell(lost)},

@@ -188,14 +188,18 @@ func (r *relay) current(number int) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// spoil returns d's bytes, with one bit flipped if that is d's fate. ns-3 leaves the
-// headers of IP and UDP alone, and so does this.
+// spoil returns d's bytes, with one bit flipped if that is d's fate. A token is spared: a
+// server may close a connection for a wrong one (RFC 9000 §8.1.3), which no client can help.
 func (r *relay) spoil(d *datagram, rnd *rand.Rand) []byte {
 	if d.fate != damaged {
 		return d.data
 	}
+	from := 0
+	if h, err := wire.ParseLong(d.data); err == nil && h.Type == wire.Initial && len(h.Token) > 0 {
+		from = h.PNOffset
+	}
 	b := bytes.Clone(d.data)
-	b[rnd.IntN(len(b))] ^= 1 << rnd.IntN(8)
+	b[from+rnd.IntN(len(b)-from)] ^= 1 << rnd.IntN(8)
 	return b
 }
 
