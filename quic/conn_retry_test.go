@@ -86,13 +86,13 @@ func TestIgnoreRetry(t *testing.T) {
 		}},
 		{"no token", nil, func(p *actor, b []byte) []byte { return p.retryPacket("id.other", "") }},
 		{"the same connection ID", nil, func(p *actor, b []byte) []byte { return p.retryPacket(string(p.origDst), "token") }},
-		{"for somebody else", nil, func(p *actor, b []byte) []byte {
-			b = wire.AppendRetry(nil, p.version, []byte("who?"), []byte("id.other"), []byte("token"))
+		{"for somebody else", nil, func(p *actor, _ []byte) []byte {
+			b := wire.AppendRetry(nil, p.version, []byte("who?"), []byte("id.other"), []byte("token"))
 			tag := protect.RetryTag(p.version, p.origDst, b)
 			return append(b, tag[:]...)
 		}},
-		{"of another version", nil, func(p *actor, b []byte) []byte {
-			b = wire.AppendRetry(nil, wire.Version2, p.dcid, []byte("id.other"), []byte("token"))
+		{"of another version", nil, func(p *actor, _ []byte) []byte {
+			b := wire.AppendRetry(nil, wire.Version2, p.dcid, []byte("id.other"), []byte("token"))
 			tag := protect.RetryTag(wire.Version2, p.origDst, b)
 			return append(b, tag[:]...)
 		}},

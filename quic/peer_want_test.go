@@ -223,13 +223,6 @@ func (p *actor) ignore(types ...uint64) {
 	}
 }
 
-// mind undoes ignore.
-func (p *actor) mind(types ...uint64) {
-	for _, t := range types {
-		delete(p.ignored, t)
-	}
-}
-
 // next takes the next frame that is not ignored, nil if there is none.
 func (p *actor) next() *said {
 	p.Helper()
