@@ -59,7 +59,6 @@ type conn struct {
 	room    int     // the connection's mark for unsent bytes
 
 	afters  []func()
-	wakes   int
 	wake    chan struct{}
 	timer   *time.Timer
 	timerAt time.Time
