@@ -127,8 +127,8 @@ type Config struct {
 	// EnableDatagrams offers unreliable datagrams to the peer (RFC 9221).
 	EnableDatagrams bool
 
-	// EnableStreamResetPartialDelivery offers RESET_STREAM_AT to the peer
-	// (draft-ietf-quic-reliable-stream-reset).
+	// EnableStreamResetPartialDelivery is to offer RESET_STREAM_AT to the peer
+	// (draft-ietf-quic-reliable-stream-reset). It has no effect yet.
 	EnableStreamResetPartialDelivery bool
 
 	// Scheduler, if set, makes the scheduler of each connection: it decides which
