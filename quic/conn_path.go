@@ -336,6 +336,9 @@ func (c *Conn) restart(q *path, first int64, now time.Time) {
 	c.snd.SetController(c.cc)
 	c.updatePacer()
 	c.mtu.start(now)
+	if c.qlog != nil {
+		c.qlog.recoveryParameters()
+	}
 }
 
 func (c *Conn) newController(size int) (cc congestion.Controller) {

@@ -370,6 +370,9 @@ func TestQlogOfAMove(t *testing.T) {
 		if !slices.Contains(ids, "") || !slices.Contains(ids, "1") {
 			t.Errorf("tuples %q", ids)
 		}
+		if n := len(eventsOf[qlog.RecoveryParametersSet](js.of(false))); n != 2 {
+			t.Errorf("recovery begins %d times", n)
+		}
 		received := map[string]int{}
 		for _, e := range eventsOf[qlog.PacketReceived](js.of(false)) {
 			received[e.Tuple]++

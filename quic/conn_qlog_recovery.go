@@ -9,7 +9,8 @@ import (
 	"github.com/volley-quic/volley/internal/recovery"
 )
 
-// recoveryParameters records how loss recovery begins. The numbers are RFC 9002's.
+// recoveryParameters records how loss recovery begins, on every path anew. The numbers are
+// RFC 9002's.
 func (q *connTrace) recoveryParameters() {
 	e := qlog.RecoveryParametersSet{
 		ReorderingThreshold: 3,
@@ -44,8 +45,9 @@ func (q *connTrace) update() {
 	}
 	q.updateTimer()
 	if s, why := c.rec.ECN(); qlogECNState[s] != q.ecn {
-		q.ecn = qlogECNState[s]
-		q.record(qlog.ECNStateUpdated{State: q.ecn, Trigger: why})
+		if q.ecn = qlogECNState[s]; q.ecn != "" {
+			q.record(qlog.ECNStateUpdated{State: q.ecn, Trigger: why})
+		}
 	}
 	if mtu := (qlog.MTUUpdated{Value: c.snd.DatagramSize(), Done: c.mtu.found()}); mtu != q.mtu {
 		first := q.mtu == qlog.MTUUpdated{}
@@ -56,7 +58,7 @@ func (q *connTrace) update() {
 }
 
 var qlogECNState = [...]qlog.ECNState{
-	recovery.ECNUnused:  "",
+	recovery.ECNUnused:  "", // it is not told
 	recovery.ECNTesting: qlog.ECNStateTesting,
 	recovery.ECNCapable: qlog.ECNStateCapable,
 	recovery.ECNFailed:  qlog.ECNStateFailed,
