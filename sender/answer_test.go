@@ -157,6 +157,22 @@ var answers = map[string]struct {
 	})},
 }
 
+func init() {
+	// The same, but so late that the token is another's by then.
+	for _, what := range []string{"everything", "short", "EOF too soon", "an error with bytes", "too many", "a panic", "Goexit"} {
+		w := answers[what]
+		answer := w.answer
+		if answer == nil {
+			answer = (*source).all
+		}
+		w.answer = func(s *source, k call) (int, error) {
+			time.Sleep(time.Duration(len(s.calls)%3) * patience)
+			return answer(s, k)
+		}
+		answers["slow: "+what] = w
+	}
+}
+
 // first is a source that gives n bytes, in pieces, and then does something else.
 func first(n int64, then func(call) (int, error)) func(*source, call) (int, error) {
 	return func(s *source, k call) (int, error) {

@@ -100,6 +100,7 @@ type setup struct {
 	credit int64
 	suite  uint16
 	quick  bool // whether the mutex is held is not looked at
+	real   bool // CUBIC instead of a window that the test sets
 }
 
 func newConn(t testing.TB, s setup) *conn {
@@ -123,12 +124,16 @@ func newConn(t testing.TB, s setup) *conn {
 	t.Cleanup(func() { c.sock.Close() })
 	udp.Inject(c.sock, &udp.Hook{Send: c.kernel})
 	c.route.Remote = netip.MustParseAddrPort("127.0.0.1:9")
-	c.rec = recovery.New(recovery.Config{IsClient: true, Owner: (*host)(c), Controller: c.cc})
+	var cc congestion.Controller = c.cc
+	if s.real {
+		cc = congestion.NewCubic(s.size)
+	}
+	c.rec = recovery.New(recovery.Config{IsClient: true, Owner: (*host)(c), Controller: cc})
 	c.rec.SetHandshakeConfirmed()
 	c.pacer = congestion.NewPacer(s.size)
 	c.timer = time.NewTimer(time.Hour)
 	c.x = New(Config{
-		Host: (*host)(c), Recovery: c.rec, Controller: c.cc, Pacer: c.pacer,
+		Host: (*host)(c), Recovery: c.rec, Controller: cc, Pacer: c.pacer,
 		Scheduler: scheduler.New(), UDP: c.sock, Route: &c.route, DatagramSize: s.size, Trace: c,
 	})
 	c.do(func() {
@@ -341,6 +346,9 @@ func (c *conn) acked(pns ...int64) {
 	c.do(func() {
 		if _, err := c.rec.OnAck(recovery.App, &ack, 0, time.Now()); err != nil {
 			c.t.Error(err)
+		}
+		if c.peer.setup.real {
+			c.pacer.SetRate(c.x.cc.Window(), c.rec.RTT().Smoothed, c.x.cc.InSlowStart())
 		}
 	})
 }

@@ -216,10 +216,12 @@ func (x *Sender) Unsent() int { return x.unsent }
 // Held reports that a flight waits for the socket: nothing else can leave before it.
 func (x *Sender) Held() bool { return x.held != nil }
 
-// Timer is when the sender wants to run again of its own accord, zero for never.
+// Timer is when the sender wants to run again of its own accord, zero for never. What is
+// overdue while nobody can send is the business of whoever, or whatever, holds that up.
 func (x *Sender) Timer() (first time.Time) {
+	now, busy := time.Now(), x.held != nil || !x.free(nil)
 	for _, t := range [...]time.Time{x.paused, x.late, x.token.patience()} {
-		if !t.IsZero() && (first.IsZero() || t.Before(first)) {
+		if !t.IsZero() && (first.IsZero() || t.Before(first)) && (!busy || t.After(now)) {
 			first = t
 		}
 	}
