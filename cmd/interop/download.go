@@ -108,11 +108,21 @@ func (d *download) fetchThen(ctx context.Context, then func(context.Context) err
 			}
 		})
 	}
+	fails := func(u *url.URL, err error) {
+		errs <- fmt.Errorf("fetching %s: %w", shorten(u.Path), err)
+		cancel() // the first error says it all
+	}
 	for _, u := range urls {
+		// In this goroutine, so that requests leave close together.
+		s, err := d.protocol.ask(ctx, c, u)
+		if err != nil {
+			fails(u, err)
+			break
+		}
 		wg.Go(func() {
-			if err := d.get(ctx, c, u); err != nil {
-				errs <- fmt.Errorf("fetching %s: %w", shorten(u.Path), err)
-				cancel() // the first error says it all
+			defer s.release()
+			if err := d.store(s, u); err != nil {
+				fails(u, err)
 			}
 		})
 	}
@@ -148,12 +158,13 @@ func move(ctx context.Context, c conn) error {
 	}
 }
 
-func (d *download) get(ctx context.Context, c conn, u *url.URL) error {
+// store writes the answer on s to u's file.
+func (d *download) store(s stream, u *url.URL) error {
 	f, err := d.dir.Create(path.Base(u.Path))
 	if err != nil {
 		return err
 	}
-	err = d.protocol.get(ctx, c, u, struct{ io.Writer }{f})
+	err = d.protocol.receive(s, struct{ io.Writer }{f})
 	return errors.Join(err, f.Close())
 }
 

@@ -112,18 +112,11 @@ func readHeaders(r *bufio.Reader) (map[string]string, error) {
 	}
 }
 
-func (h3) get(ctx context.Context, c conn, u *url.URL, w io.Writer) error {
-	s, err := c.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer s.release()
-	if _, err := s.Write(appendHeaders(nil, ":method", "GET", ":scheme", "https", ":authority", u.Host, ":path", u.Path)); err != nil {
-		return err
-	}
-	if err := s.closeWrite(); err != nil {
-		return err
-	}
+func (h3) ask(ctx context.Context, c conn, u *url.URL) (stream, error) {
+	return request(ctx, c, appendHeaders(nil, ":method", "GET", ":scheme", "https", ":authority", u.Host, ":path", u.Path))
+}
+
+func (h3) receive(s stream, w io.Writer) error {
 	r := bufio.NewReader(struct{ io.Reader }{s})
 	fields, err := readHeaders(r)
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"net/url"
 	"testing"
 
 	"github.com/quic-go/quic-go/quicvarint"
@@ -67,14 +66,6 @@ func (p *pipe) send(_ context.Context, src io.ReaderAt, n int64) error {
 	return copyFrom(p, src, n)
 }
 
-// pipeConn is a connection with one stream.
-type pipeConn struct {
-	conn
-	s *pipe
-}
-
-func (c pipeConn) open(context.Context) (stream, error) { return c.s, nil }
-
 // frame makes an HTTP/3 frame.
 func frame(typ uint64, payload string) string {
 	b := quicvarint.Append(nil, typ)
@@ -92,7 +83,7 @@ func TestH3Responses(t *testing.T) {
 		{"with trailers", ok + frame(h3Data, "body") + string(appendHeaders(nil, "etag", "1")), "body"},
 	} {
 		var w bytes.Buffer
-		err := h3{}.get(t.Context(), pipeConn{s: &pipe{Reader: bytes.NewBufferString(c.response)}}, &url.URL{Path: "/"}, &w)
+		err := h3{}.receive(&pipe{Reader: bytes.NewBufferString(c.response)}, &w)
 		if err != nil || w.String() != c.body {
 			t.Errorf("%s: %q, %v", c.name, w.String(), err)
 		}
@@ -106,7 +97,7 @@ func TestH3Responses(t *testing.T) {
 		{"headers that want a dynamic table", frame(h3Headers, "\x01\x00\x80")},
 		{"huge headers", "\x01\xbf\xff\xff\xff"},
 	} {
-		err := h3{}.get(t.Context(), pipeConn{s: &pipe{Reader: bytes.NewBufferString(c.response)}}, &url.URL{Path: "/"}, io.Discard)
+		err := h3{}.receive(&pipe{Reader: bytes.NewBufferString(c.response)}, io.Discard)
 		if err == nil {
 			t.Errorf("%s: no error", c.name)
 		}
@@ -116,6 +107,6 @@ func TestH3Responses(t *testing.T) {
 func FuzzH3Response(f *testing.F) {
 	f.Add(append(appendHeaders(nil, ":status", "200"), "\x00\x04body"...))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		h3{}.get(t.Context(), pipeConn{s: &pipe{Reader: bytes.NewReader(b)}}, &url.URL{Path: "/"}, io.Discard)
+		h3{}.receive(&pipe{Reader: bytes.NewReader(b)}, io.Discard)
 	})
 }

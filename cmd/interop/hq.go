@@ -18,19 +18,12 @@ func (hq) alpn() string                      { return "hq-interop" }
 func (hq) done() uint64                      { return 0 }
 func (hq) start(context.Context, conn) error { return nil }
 
-func (hq) get(ctx context.Context, c conn, u *url.URL, w io.Writer) error {
-	s, err := c.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer s.release()
-	if _, err := fmt.Fprintf(s, "GET %s\r\n", u.Path); err != nil {
-		return err
-	}
-	if err := s.closeWrite(); err != nil {
-		return err
-	}
-	_, err = io.Copy(w, struct{ io.Reader }{s})
+func (hq) ask(ctx context.Context, c conn, u *url.URL) (stream, error) {
+	return request(ctx, c, fmt.Appendf(nil, "GET %s\r\n", u.Path))
+}
+
+func (hq) receive(s stream, w io.Writer) error {
+	_, err := io.Copy(w, struct{ io.Reader }{s})
 	return err
 }
 

@@ -12,8 +12,10 @@ type protocol interface {
 	alpn() string
 	// start readies a new connection, on either side, and returns at once.
 	start(ctx context.Context, c conn) error
-	// get asks for the file u names, writes it to w, and uses up one stream.
-	get(ctx context.Context, c conn, u *url.URL, w io.Writer) error
+	// ask asks for the file u names, on a stream of its own.
+	ask(ctx context.Context, c conn, u *url.URL) (stream, error)
+	// receive writes to w what comes in answer.
+	receive(s stream, w io.Writer) error
 	// answer serves the request on s with a file of www.
 	answer(ctx context.Context, s stream, www *os.Root) error
 	// done is the code to close a connection with when all is well.
@@ -40,4 +42,16 @@ func openFile(www *os.Root, path string) (f *os.File, size int64, err error) {
 		return nil, 0, err
 	}
 	return f, info.Size(), nil
+}
+
+// request opens a stream that carries b and nothing else that way.
+func request(ctx context.Context, c conn, b []byte) (stream, error) {
+	s, err := c.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.Write(b); err != nil {
+		return nil, err
+	}
+	return s, s.closeWrite()
 }
