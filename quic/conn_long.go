@@ -210,7 +210,10 @@ func (c *Conn) appendLong(d *longDatagram, sp recovery.Space, size int, now time
 	p.train = t
 
 	room := func() int { return size - len(d.buf) - sealTag }
-	if s.acks.pending() {
+	// An ACK goes along with everything, not only when it is due: the one before may be
+	// lost, and a peer that does not know what is missing probes with all it has, a
+	// little at a time.
+	if len(s.acks.got) > 0 {
 		f, ok := s.acks.frame(now, c.ackRanges, room())
 		c.ackRanges = f.Ranges
 		if ok {
