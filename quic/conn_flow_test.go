@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -505,4 +506,49 @@ type zeroes struct{}
 func (zeroes) ReadAt(p []byte, _ int64) (int, error) {
 	clear(p)
 	return len(p), nil
+}
+
+// AllowConnectionWindowIncrease decides whether the connection's window grows, and may
+// take its time without holding anything up.
+func TestAllowConnectionWindowIncrease(t *testing.T) {
+	for _, allow := range []bool{false, true} {
+		eachRole(t, func(t *testing.T, volley role) {
+			var asked atomic.Int64
+			p := newActor(t, volley, func(c *Config) {
+				c.InitialStreamReceiveWindow, c.MaxStreamReceiveWindow = 16<<10, 16<<10
+				c.InitialConnectionReceiveWindow, c.MaxConnectionReceiveWindow = 4<<10, 64<<10
+				c.AllowConnectionWindowIncrease = func(conn *Conn, delta uint64) bool {
+					conn.ConnectionStats() // the documentation says that it must not; it must not hang either
+					asked.Add(int64(delta))
+					return allow
+				}
+			}, func(p *actor) { p.rtt = 20 * time.Millisecond }).handshake()
+			id := p.mine(uni, 0)
+			p.writeFrames(wire.OneRTT, stream0(id, 0, "x", false))
+			go io.Copy(io.Discard, p.accept(uni))
+			sent := int64(1)
+			most := int64(0)
+			for range 50 {
+				free := min(p.maxStreamData(id), p.maxData()) - sent
+				most = max(most, p.maxData()-sent)
+				for free > 0 {
+					n := min(free, 1000)
+					rtt := p.rtt
+					if p.rtt = 0; n == free {
+						p.rtt = rtt
+					}
+					p.writeFrames(wire.OneRTT, stream0(id, sent, string(make([]byte, n)), false))
+					p.rtt = rtt
+					sent, free = sent+n, free-n
+				}
+				p.ackAll()
+			}
+			switch {
+			case asked.Load() == 0:
+				t.Error("nobody was asked")
+			case allow && most <= 4<<10, !allow && most > 4<<10:
+				t.Errorf("allowed: %t; the window was %d bytes", allow, most)
+			}
+		})
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -874,4 +875,79 @@ func TestConnIDLengths(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Packet numbers are read whatever their length, as long as it is enough.
+func TestPacketNumberLengths(t *testing.T) {
+	eachRole(t, func(t *testing.T, volley role) {
+		p := newActor(t, volley).handshake()
+		for n, gap := range []int64{1, 100, 1, 30_000, 100, 1, 8_000_000, 30_000, 1} {
+			p.nextPN[recovery.App] += gap - 1
+			s := p.packet(wire.OneRTT, wire.Ping{}, wire.Padding{N: 4})
+			s.pnLen = 1
+			for gap >= 1<<(8*s.pnLen-1) {
+				s.pnLen++
+			}
+			p.send(s)
+			p.advance(maxAckDelay)
+			if f := wantA[wire.Ack](p, "it is read", wire.OneRTT); f.Largest() != s.pn {
+				t.Fatalf("packet %d: %v, want %d", n, f, s.pn)
+			}
+		}
+	})
+}
+
+// RFC 9000 §18.2: no datagram is longer than what the peer takes. The watch measures.
+func TestMaxUDPPayloadSize(t *testing.T) {
+	eachRole(t, func(t *testing.T, volley role) {
+		p := newActor(t, volley, func(tp *wire.TransportParams) { tp.MaxUDPPayload = 1200 },
+			func(c *Config) { c.InitialPacketSize, c.DisablePathMTUDiscovery = 1400, false }).handshake()
+		s := p.open(uni)
+		w := start(func() (int, error) { return s.Write(make([]byte, 100<<10)) })
+		p.ackUntil(w.finished)
+		longest := 0
+		for _, pkt := range p.packets {
+			if pkt.typ == wire.OneRTT {
+				longest = max(longest, pkt.size)
+			}
+		}
+		if longest != 1200 {
+			t.Errorf("the longest packet has %d bytes", longest)
+		}
+	})
+}
+
+// What a server says at the end of the handshake is said again if it gets lost.
+func TestEndOfHandshakeLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newActor(t, asServer)
+		p.start()
+		p.writeCrypto(wire.Initial)
+		p.writeFrames(wire.Handshake, p.ackFrame(wire.Handshake), p.cryptoFrame(wire.Handshake))
+		kinds := func() map[string]int {
+			m := map[string]int{}
+			for _, s := range p.queue {
+				if s.pkt.typ == wire.OneRTT && wire.IsAckEliciting(frameType(s.f)) {
+					m[fmt.Sprintf("%T", s.f)]++
+				}
+			}
+			return m
+		}
+		p.collect()
+		want := kinds()
+		for _, f := range []wire.Frame{wire.HandshakeDone{}, wire.NewToken{}, wire.NewConnectionID{}, wire.Crypto{}} {
+			if want[fmt.Sprintf("%T", f)] == 0 {
+				t.Errorf("no %T", f)
+			}
+		}
+		for range 3 {
+			p.lose()
+			if got := kinds(); !maps.Equal(got, want) {
+				t.Errorf("after a loss there came %v, want %v", got, want)
+			}
+		}
+		p.settle()
+		p.advance(10 * time.Second)
+		p.wantIdle("acknowledged")
+	})
 }

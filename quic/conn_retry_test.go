@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,6 +63,23 @@ func TestFollowRetry(t *testing.T) {
 			}
 		}
 		p.handshake()
+	})
+}
+
+// A token for which no Initial has room leads nowhere, in peace.
+func TestRetryWithHugeToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newActor(t, asClient)
+		p.start()
+		before := rounds(p.c)
+		p.deliver(p.retryPacket("retry.id", strings.Repeat("t", 1270)), "Retry")
+		p.queue = nil
+		if _, err := p.dialing.result(); !errors.Is(err, &IdleTimeoutError{}) {
+			t.Errorf("Dial returned %v", err)
+		}
+		if n := rounds(p.c) - before; n > 100 {
+			t.Errorf("the connection's goroutine ran %d times", n)
+		}
 	})
 }
 

@@ -87,6 +87,7 @@ type actor struct {
 	inDone   [recovery.NumSpaces]int  // bytes of them that TLS has
 	got      [recovery.NumSpaces]spans
 	largest  [recovery.NumSpaces]int64
+	acked    int64                   // highest 1-RTT number that the actor has acknowledged; -1: none
 	unacked  [recovery.NumSpaces]int // ack-eliciting packets that the actor has not acknowledged
 	ignored  map[uint64]bool
 	queue    []said
@@ -133,6 +134,7 @@ func newActor(t *testing.T, volley role, opts ...any) *actor {
 		},
 	}
 	p.largest = [recovery.NumSpaces]int64{-1, -1, -1}
+	p.acked = -1
 	if volley == asServer {
 		p.sock = newActorSocket(hereAddr, thereAddr)
 		p.tlsConfig = endpointTLS().Clone()

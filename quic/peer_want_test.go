@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/volley-quic/volley/internal/recovery"
 	"github.com/volley-quic/volley/internal/wire"
 )
 
@@ -179,7 +178,9 @@ func (p *actor) openShort(b []byte) *sentPacket {
 		return pkt
 	}
 	pkt.dst = bytes.Clone(b[1:pnOff])
-	pn, payload, err := p.oneRTT.Open(bytes.Clone(b), pnOff, p.largest[recovery.App])
+	// RFC 9000 §17.1: the number is to be read by a peer that has received nothing
+	// beyond what it has acknowledged.
+	pn, payload, err := p.oneRTT.Open(bytes.Clone(b), pnOff, p.acked)
 	if err != nil {
 		pkt.frames = []wire.Frame{garbageFrame{b}}
 		return pkt

@@ -91,6 +91,9 @@ func (p *actor) seal(s *packetSpec, keep bool) []byte {
 		}
 		for _, f := range s.frames {
 			p.watching.said(f)
+			if f, ok := f.(wire.Ack); ok && sp == recovery.App {
+				p.acked = max(p.acked, min(f.Largest(), p.largest[sp]))
+			}
 		}
 	}
 	return b
