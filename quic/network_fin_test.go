@@ -1,6 +1,7 @@
 package quic
 
 import (
+	"fmt"
 	"io"
 	"testing"
 	"time"
@@ -51,64 +52,88 @@ func TestNetworkFINArrives(t *testing.T) {
 			name   string
 			lost   int  // datagrams from the FIN on
 			credit bool // there is no more than the bytes need
-		}{{"", 0, false}, {", lost once", 1, false}, {", lost twice", 2, false}, {", without credit", 0, true}, {", without credit, lost once", 1, true}} {
+			busy   bool // another stream sends all the time: ACKs, not probes, find the loss
+		}{
+			{"", 0, false, false}, {", lost once", 1, false, false}, {", lost twice", 2, false, false},
+			{", without credit", 0, true, false}, {", without credit, lost once", 1, true, false},
+			{", lost in traffic", 1, false, true},
+		} {
 			if trouble.credit && end.asked {
 				continue // without credit there is nothing to ask for
 			}
-			t.Run(end.name+trouble.name, func(t *testing.T) {
-				virtual(t, func(w *world) {
-					conf := patient()
-					conf.MaxIncomingUniStreams = 1
-					if trouble.credit {
-						conf.InitialStreamReceiveWindow, conf.InitialConnectionReceiveWindow = size, size
-						conf.MaxStreamReceiveWindow, conf.MaxConnectionReceiveWindow = size, size
-					}
-					c, s := w.connect(patient(), conf)
-					for i := range 3 { // the second needs the place of the first
-						p := patternOf(9, uint64(i))
-						out, err := c.OpenUniStreamSync(w.Context())
-						if err != nil {
-							t.Fatal(err)
+			for _, settle := range []time.Duration{time.Second, 5 * time.Millisecond} {
+				t.Run(fmt.Sprintf("%s%s, after %v", end.name, trouble.name, settle), func(t *testing.T) {
+					virtual(t, func(w *world) {
+						conf := patient()
+						conf.MaxIncomingUniStreams = 1
+						if trouble.credit {
+							conf.InitialStreamReceiveWindow, conf.InitialConnectionReceiveWindow = size, size
+							conf.MaxStreamReceiveWindow, conf.MaxConnectionReceiveWindow = size, size
 						}
-						n, finish := end.write(w, out, p)
-						time.Sleep(time.Second) // all is acknowledged
-						left := trouble.lost
-						w.up.set(func(d *direction) {
-							d.hook = func(int, []byte) fate {
-								if left--; left >= 0 {
-									return lose
-								}
-								return pass
+						c, s := w.connect(patient(), conf)
+						if trouble.busy {
+							other, err := c.OpenStream()
+							if err != nil {
+								t.Fatal(err)
 							}
-						})
-						begin := time.Now()
-						if err := finish(); err != nil {
-							t.Fatalf("ending: %v", err)
+							go func() {
+								for {
+									if _, err := other.Write(make([]byte, 100)); err != nil {
+										return
+									}
+									time.Sleep(2 * time.Millisecond)
+								}
+							}()
 						}
-						in, err := s.AcceptUniStream(w.Context())
-						if err != nil {
-							t.Fatal(err)
+						for i := range 3 { // the second needs the place of the first
+							p := patternOf(9, uint64(i))
+							out, err := c.OpenUniStreamSync(w.Context())
+							if err != nil {
+								t.Fatal(err)
+							}
+							n, finish := end.write(w, out, p)
+							time.Sleep(settle) // all is acknowledged, or on its way
+							left := trouble.lost
+							w.up.set(func(d *direction) {
+								d.hook = func(int, []byte) fate {
+									if left--; left >= 0 {
+										return lose
+									}
+									return pass
+								}
+							})
+							begin := time.Now()
+							if err := finish(); err != nil {
+								t.Fatalf("ending: %v", err)
+							}
+							in, err := s.AcceptUniStream(w.Context())
+							if err != nil {
+								t.Fatal(err)
+							}
+							ended := make(chan time.Duration, 1)
+							in.SetReceiveFinalSizeCallback(func(int64) { ended <- time.Since(begin) })
+							// A round trip, and a probe timeout for each datagram lost (the second
+							// probe of two is not).
+							within := 30 * time.Millisecond
+							switch {
+							case trouble.busy:
+								within += 60 * time.Millisecond
+							case trouble.lost > 0:
+								within += 200 * time.Millisecond
+							}
+							if trouble.lost > 1 {
+								within += 400 * time.Millisecond
+							}
+							if took := <-ended; took > within {
+								t.Errorf("the end took %v", took)
+							}
+							if err := p.check(in, n); err != nil {
+								t.Fatal(err)
+							}
 						}
-						ended := make(chan time.Duration, 1)
-						in.SetReceiveFinalSizeCallback(func(int64) { ended <- time.Since(begin) })
-						// A round trip, and a probe timeout for each datagram lost (the second
-						// probe of two is not).
-						within := 30 * time.Millisecond
-						if trouble.lost > 0 {
-							within += 200 * time.Millisecond
-						}
-						if trouble.lost > 1 {
-							within += 400 * time.Millisecond
-						}
-						if took := <-ended; took > within {
-							t.Errorf("the end took %v", took)
-						}
-						if err := p.check(in, n); err != nil {
-							t.Fatal(err)
-						}
-					}
+					})
 				})
-			})
+			}
 		}
 	}
 }
