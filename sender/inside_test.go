@@ -290,13 +290,17 @@ func TestPromiseIsPassedOn(t *testing.T) {
 			c.start(s, src, 0, -1, false)
 			synctest.Wait()
 			c.serve(time.Hour, nil) // only now, so that nobody else moves
+			c.do(func() { c.x.take() })
+			if _, err := other.Write(bytesOf(4, 0, 1000)); err != nil {
+				t.Error(err)
+			}
+			synctest.Wait() // the connection's goroutine has found the token taken
 			c.do(func() {
 				a := s.st.asker
 				if !a.idle {
 					t.Fatal("not what this test is about")
 				}
 				c.cc.bytes = plenty
-				c.x.take()
 				c.x.queue(a)
 				c.x.release()
 				if c.x.token.promised != a || a.idle {
@@ -304,9 +308,6 @@ func TestPromiseIsPassedOn(t *testing.T) {
 				}
 				instead(c, s)
 			})
-			if _, err := other.Write(bytesOf(4, 0, 1000)); err != nil {
-				t.Error(err)
-			}
 			c.arrives(what, 4, 1000, false, patience)
 			c.stop(errDisk)
 			time.Sleep(2 * time.Hour)
