@@ -45,30 +45,30 @@ func together(t *testing.T, r *rand.Rand) {
 		defer mu.Unlock()
 		return r.IntN(n)
 	}
-	c.serve(rtt, func(int64) bool { return chance(loss) })
 	c.send = func(s udp.Sending) (v udp.Verdict) {
 		if chance(full) {
 			v = udp.Verdict{Err: syscall.EAGAIN, Take: below(s.Datagrams())}
 		}
 		return v
 	}
+	c.serve(rtt, func(int64) bool { return chance(loss) })
 	type end struct {
 		s      *testStream
 		n      int64
 		cancel bool // it is, or will be
 	}
-	streams := 1 + r.IntN(8)
+	streams := 1 + below(8)
 	ends := make(chan end, streams)
 	for i := range streams {
 		s := c.open(int64(4*i), plenty)
-		size := int64(r.IntN(300_000))
-		cancel := r.IntN(8) == 0
-		tuning := emit.Tuning{Mode: emit.Mode(r.IntN(5)), MaxDatagrams: r.IntN(11), Reread: r.IntN(2) == 0}
+		size := int64(below(300_000))
+		cancel := below(8) == 0
+		tuning := emit.Tuning{Mode: emit.Mode(below(5)), MaxDatagrams: below(11), Reread: below(2) == 0}
 		c.do(func() { s.st.SetTuning(tuning) })
 		if cancel {
-			time.AfterFunc(time.Duration(r.IntN(200))*time.Millisecond, func() { s.Cancel(3) })
+			time.AfterFunc(time.Duration(below(200))*time.Millisecond, func() { s.Cancel(3) })
 		}
-		if r.IntN(3) == 0 {
+		if below(3) == 0 {
 			go func() {
 				for n := int64(0); n < size; {
 					k := min(int64(1+below(60_000)), size-n)
