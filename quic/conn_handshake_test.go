@@ -598,6 +598,20 @@ func TestCoalescedForAnother(t *testing.T) {
 			p.wantAlive("the second packet goes elsewhere")
 		})
 	})
+	t.Run("another ID of Volley's", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			p := newActor(t, asServer)
+			p.start()
+			p.writeCrypto(wire.Initial)
+			p.queue = nil
+			p.ignore(wire.FrameCrypto)
+			other := p.packet(wire.Handshake, rawFrame{0x21})
+			other.dst = p.origDst
+			p.send(p.packet(wire.Handshake, wire.Ping{}), other)
+			wantA[wire.Ack](p, "the first packet", wire.Handshake)
+			p.wantAlive("the second does not belong there")
+		})
+	})
 }
 
 // RFC 9000 §17.2.2: a server's Initial has no token.
