@@ -94,6 +94,7 @@ func TestLink(t *testing.T) {
 			t.Error("a closed link takes datagrams")
 		}
 		time.Sleep(time.Second)
+		synctest.Wait()
 		want := []time.Duration{16, 17, 18, 19, 26}
 		for i := range want {
 			want[i] *= time.Millisecond
