@@ -424,6 +424,7 @@ func TestAsksKeepWithinCredit(t *testing.T) {
 				src := c.source(s, 100_000)
 				ch := c.start(s, src, 0, -1, false)
 				time.Sleep(time.Second)
+				synctest.Wait()
 				limit := min(own, 20_000)
 				if src.total() != limit {
 					t.Errorf("%s: asked for %d bytes of %d", name(tuning), src.total(), limit)

@@ -439,8 +439,8 @@ func (l *life) run() {
 }
 
 func TestWhateverHappensEverythingArrives(t *testing.T) {
-	n := 300
-	if testing.Short() {
+	n := 200
+	if testing.Short() || raced {
 		n = 30
 	}
 	for range n {

@@ -66,7 +66,7 @@ func TestManyStreams(t *testing.T) {
 	const all = 12_000
 	for i, tuning := range modes {
 		many := 3000
-		if i == 0 && !testing.Short() {
+		if i == 0 && !testing.Short() && !raced {
 			many = 12_000
 		}
 		t.Run(name(tuning), func(t *testing.T) {

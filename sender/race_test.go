@@ -2,5 +2,6 @@
 
 package sender
 
-// raced: the race detector has pools forget at random, so that allocations are not counted.
+// raced: the race detector is on. It has pools forget at random, so that allocations are not
+// counted, and takes its time.
 const raced = true
