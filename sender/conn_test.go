@@ -52,7 +52,6 @@ type conn struct {
 	look    func(*Flight) // what else looks at every flight
 	sending atomic.Int64  // calls of the kernel under way
 	flushed int64         // held when the latest flight was committed
-	traced  int           // bytes that sources gave
 	tooBig  int           // size that the kernel refused
 	failed  []error
 	done    []int64 // streams that came to their end

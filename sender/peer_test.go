@@ -415,9 +415,6 @@ func (c *conn) SourceCall(k SourceCall) {
 	if k.Asked <= 0 || k.Got < 0 || k.Got > k.Asked {
 		c.t.Errorf("a call %+v", k)
 	}
-	if !k.Again {
-		c.traced += k.Got
-	}
 }
 
 // Refused implements Trace.
