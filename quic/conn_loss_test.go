@@ -213,9 +213,7 @@ func TestLostRangePartlyAcked(t *testing.T) {
 		}
 		p.lose() // twice
 		var m []wire.Stream
-		for _, f := range heard[wire.Stream](p) {
-			m = append(m, f)
-		}
+		m = append(m, heard[wire.Stream](p)...)
 		for _, pkt := range p.packets {
 			if pkt.pn != middle {
 				continue

@@ -64,7 +64,7 @@ func (p *actor) theChallenge(ds []*sentDatagram) wire.PathChallenge {
 // answer answers a challenge, in a datagram of 1200 bytes.
 func (p *actor) answer(ch wire.PathChallenge, more ...wire.Frame) {
 	p.Helper()
-	p.writeFrames(wire.OneRTT, append([]wire.Frame{wire.PathResponse{Data: ch.Data}, wire.Padding{N: 1100}}, more...)...)
+	p.writeFrames(wire.OneRTT, append([]wire.Frame{wire.PathResponse(ch), wire.Padding{N: 1100}}, more...)...)
 }
 
 // challenge is a frame that asks Volley to prove that a path works.
@@ -247,7 +247,7 @@ func TestSpoofedAddress(t *testing.T) {
 				t.Fatal("nothing was sent to the new address")
 			}
 			// The client knows nothing of that, and answers.
-			p.writeFrames(wire.OneRTT, wire.PathResponse{Data: ch.Data}, wire.Padding{N: 1100}, wire.Ack{Ranges: []wire.AckRange{{Lo: 0, Hi: 0}}})
+			p.writeFrames(wire.OneRTT, wire.PathResponse(ch), wire.Padding{N: 1100}, wire.Ack{Ranges: []wire.AckRange{{Lo: 0, Hi: 0}}})
 			p.advance(10 * time.Millisecond)
 			got = p.post()
 			if len(got[elseward]) > 0 {
@@ -365,7 +365,7 @@ func TestChallengeWithinAllowance(t *testing.T) {
 		if len(there) != 1 || there[0].size > 100 {
 			t.Fatalf("%v", there)
 		}
-		p.writeFrames(wire.OneRTT, wire.PathResponse{Data: ch.Data})
+		p.writeFrames(wire.OneRTT, wire.PathResponse(ch))
 		there = p.post()[elseward]
 		ch = p.theChallenge(there)
 		n := 0
