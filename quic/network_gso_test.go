@@ -171,8 +171,12 @@ func TestNetworkCoalescedReads(t *testing.T) {
 		}
 		wg.Wait()
 		for _, c := range clients {
-			// Sizes that are too large for the path are found out by loss.
-			if n := c.ConnectionStats().PacketsLost; n > 0 && size < 60_000 {
+			c.mu.Lock()
+			stats := c.rec.Stats()
+			c.mu.Unlock()
+			// Sizes that are too large for the path are found out by loss; and on a busy
+			// machine an ACK may come so late that a few packets count as lost until then.
+			if n := stats.PacketsLost - min(stats.PacketsSpurious, stats.PacketsLost); n > 20 && size < 60_000 {
 				t.Errorf("of packets of %d bytes, %d are lost", size, n)
 			}
 		}

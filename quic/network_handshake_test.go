@@ -10,7 +10,7 @@ import (
 
 // patient is a Config that gives up late.
 func patient() *Config {
-	return &Config{HandshakeIdleTimeout: 60 * time.Second, MaxIdleTimeout: 5 * time.Minute}
+	return &Config{HandshakeIdleTimeout: 10 * time.Minute, MaxIdleTimeout: 30 * time.Minute}
 }
 
 // exchange has the client say something and the server answer, on a new stream.

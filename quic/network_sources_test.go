@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -425,9 +426,8 @@ func TestNetworkSourceBecomesReady(t *testing.T) {
 					t.Fatal(err)
 				}
 				p := patternOf(34, 0)
-				var have int64 // bytes that are ready
-				asked := 0     // calls that found nothing
-				src := &growing{p: p, size: size, have: func() int64 { return have }, none: func() { asked++ }}
+				var have, asked atomic.Int64 // bytes that are ready; calls that found nothing
+				src := &growing{p: p, size: size, have: have.Load, none: func() { asked.Add(1) }}
 				sent := make(chan error, 1)
 				go func() {
 					var err error
@@ -444,24 +444,22 @@ func TestNetworkSourceBecomesReady(t *testing.T) {
 				}()
 				var in *ReceiveStream
 				check := p.checker()
-				for have < size {
-					c.mu.Lock() // for the race detector: sources may run with the token only
-					have = min(have+int64(w.rnd.IntN(40_000)), size)
-					c.mu.Unlock()
-					before := asked
+				for have.Load() < size {
+					have.Store(min(have.Load()+w.rnd.Int64N(40_000), size))
+					before := asked.Load()
 					out.Ready()
 					w.exchange(c, s, 1000)
 					time.Sleep(200 * time.Millisecond)
-					if asked > before+2 { // Ready, and the first call of all
-						t.Fatalf("%d calls that found nothing", asked-before)
+					if n := asked.Load() - before; n > 2 { // Ready, and the first call of all
+						t.Fatalf("%d calls that found nothing", n)
 					}
-					if in == nil && have > 0 {
+					if in == nil && have.Load() > 0 {
 						if in, err = s.AcceptUniStream(w.Context()); err != nil {
 							t.Fatal(err)
 						}
 					}
-					if have > 0 {
-						if _, err := io.CopyN(check, readOnly{in}, have-check.n); err != nil {
+					if have.Load() > 0 {
+						if _, err := io.CopyN(check, readOnly{in}, have.Load()-check.n); err != nil {
 							t.Fatal(err)
 						}
 					}
@@ -487,11 +485,12 @@ type growing struct {
 }
 
 func (g *growing) clip(n int, off int64) (int, error) {
-	left := g.have() - off
+	have := g.have()
+	left := have - off
 	switch {
 	case int64(n) <= left:
 		return n, nil
-	case g.have() == g.size:
+	case have == g.size:
 		return int(left), io.EOF
 	}
 	g.none()
