@@ -157,8 +157,8 @@ func (c *Conn) meet(q *path, follows bool, now time.Time) *path {
 			return o
 		}
 	}
-	if c.isClient || !c.confirmed {
-		return nil // it was forgotten meanwhile; or it is too early (RFC 9000 §9)
+	if c.isClient {
+		return nil // it was forgotten meanwhile
 	}
 	q.seen = now
 	return c.addPath(q, follows, now)
@@ -197,9 +197,11 @@ func (c *Conn) forgetPath(q *path) {
 // receivedElsewhere acts on an authentic packet that did not come by the active path: the
 // peer has moved, or tries whether it could (RFC 9000 §9.3). The mutex is held.
 func (c *Conn) receivedElsewhere(p *openedPacket, now time.Time) {
-	if c.isClient || !c.confirmed || c.phase != phaseOpen {
+	if c.isClient || c.phase != phaseOpen {
 		return // servers do not move
 	}
+	// A server looks at 1-RTT packets when its handshake is complete, and so confirmed
+	// (RFC 9000 §9, RFC 9001 §4.1.2).
 	q := p.by
 	probes := onlyProbes(p.payload())
 	follows := !probes && p.pn > c.paths.highest

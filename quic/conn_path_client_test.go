@@ -75,7 +75,7 @@ func TestProbeAndSwitch(t *testing.T) {
 		if r := framesIn[wire.PathResponse](home); len(r) != 1 || r[0].Data != challengeOf("at home").Data || home[0].size != 1200 {
 			t.Errorf("on the path in use: %v", home)
 		}
-		if len(framesIn[wire.Ack](home)) == 0 {
+		if len(framesIn[wire.Ack](home[:1])) == 0 {
 			t.Errorf("on the path in use the answer should be no mere probe (RFC 9000 §9.3.3): %v", home)
 		}
 		for _, pkt := range got[sideAddr.String()][0].packets {
@@ -174,6 +174,38 @@ func TestProbeAndSwitch(t *testing.T) {
 			t.Errorf("Switch after Close: %v", err)
 		}
 		p.settle()
+	})
+}
+
+// RFC 9000 §9: no path is probed before the handshake is confirmed.
+func TestProbeWaitsForConfirmation(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		p := newActor(t, asClient)
+		p.start()
+		p.writeServerFlight()
+		p.writeFrames(wire.Handshake, p.ackFrame(wire.Handshake))
+		var err error
+		if p.c, err = p.dialing.result(); err != nil {
+			t.Fatal(err)
+		}
+		p.writeFrames(wire.OneRTT, moreIDs...)
+		side := &Transport{Conn: p.sock.side(sideAddr)}
+		defer side.Close()
+		path, err := p.c.AddPath(side)
+		if err != nil {
+			t.Fatal(err)
+		}
+		probing := start(func() (struct{}, error) { return struct{}{}, path.Probe(t.Context()) })
+		p.advance(3 * time.Second)
+		if got := p.postFrom(); len(got[sideAddr.String()]) > 0 {
+			t.Errorf("from the new socket: %v", got[sideAddr.String()])
+		}
+		p.writeFrames(wire.OneRTT, wire.HandshakeDone{})
+		p.oneRTT.SetHandshakeConfirmed()
+		p.answer(p.theChallenge(p.postFrom()[sideAddr.String()]))
+		if _, err := probing.result(); err != nil {
+			t.Error(err)
+		}
 	})
 }
 

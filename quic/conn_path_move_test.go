@@ -68,6 +68,77 @@ func TestMoveDuringTransfer(t *testing.T) {
 	})
 }
 
+// Sources that fill packets in place take turns at sending: challenges and answers get
+// theirs between them.
+func TestMoveAmidSources(t *testing.T) {
+	for _, way := range waysToSend {
+		if way.name != "single" && way.name != "lend" && way.name != "vector" {
+			continue
+		}
+		t.Run(way.name, func(t *testing.T) {
+			onTheMove(t, nil, nil, func(t *testing.T, m *moving) {
+				m.setHook(slowly(2 << 20))
+				const streams, size = 4, 2 << 20
+				done := make(chan error, 2*streams)
+				for range streams {
+					for _, side := range []*Conn{m.c, m.s} {
+						go func() {
+							s, err := side.OpenUniStreamSync(t.Context())
+							if err == nil {
+								err = way.send(s, patternOf(uint64(s.StreamID()>>2), 0), size)
+							}
+							done <- err
+						}()
+					}
+				}
+				got := make(chan error, 2*streams)
+				for range streams {
+					for _, side := range []*Conn{m.c, m.s} {
+						go func() {
+							r, err := side.AcceptUniStream(t.Context())
+							if err == nil {
+								p := patternOf(uint64(r.StreamID()>>2), 0)
+								err = p.check(r, size)
+							}
+							got <- err
+						}()
+					}
+				}
+				other := &Transport{Conn: m.socket("10.1.0.1", 5000, 2*moveDelay)}
+				defer other.Close()
+				time.Sleep(500 * time.Millisecond)
+				path, err := m.c.AddPath(other)
+				if err != nil {
+					t.Fatal(err)
+				}
+				begin := time.Now()
+				if err := path.Probe(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if took := time.Since(begin); took > 300*time.Millisecond {
+					t.Errorf("Probe took %v", took)
+				}
+				if err := path.Switch(); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(500 * time.Millisecond)
+				m.rebind(m.sockets["10.1.0.1:5000"], "192.0.2.1", 1000)
+				for range 2 * streams {
+					if err := <-done; err != nil {
+						t.Errorf("sending: %v", err)
+					}
+					if err := <-got; err != nil {
+						t.Errorf("receiving: %v", err)
+					}
+				}
+				if took := time.Since(begin); took > 8*time.Second {
+					t.Errorf("all took %v", took)
+				}
+			})
+		})
+	}
+}
+
 // An attacker on the way copies packets of the client's and has the copies arrive first,
 // from another address (RFC 9000 §9.3.2). The transfer goes on, and the victim gets little.
 func TestSpoofedAddressDuringTransfer(t *testing.T) {
@@ -109,6 +180,74 @@ func TestSpoofedAddressDuringTransfer(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A client without connection IDs moves as well: its sockets are all for one connection.
+func TestMoveWithoutConnIDs(t *testing.T) {
+	onMoveNet(t, func(t *testing.T, n *moveNet) {
+		server := &Transport{Conn: n.socket(hereAddr.IP.String(), hereAddr.Port, moveDelay)}
+		defer server.Close()
+		l, err := server.Listen(endpointTLS(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sock := n.socket("10.0.0.1", 1000, moveDelay)
+		c, err := Dial(t.Context(), sock, hereAddr, endpointClientTLS(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.CloseWithError(0, "")
+		s, err := l.Accept(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		go mirror(s.AcceptStream)
+		n.rebind(sock, "192.0.2.1", 1000)
+		exchange(t, c.OpenStream, 100_000)
+		other := &Transport{Conn: n.socket("10.0.0.2", 1000, moveDelay)}
+		defer other.Close()
+		path, err := c.AddPath(other)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := path.Probe(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := path.Switch(); err != nil {
+			t.Fatal(err)
+		}
+		exchange(t, c.OpenStream, 100_000)
+		if a := s.RemoteAddr().String(); a != "10.0.0.2:1000" {
+			t.Errorf("the client is at %v", a)
+		}
+	})
+}
+
+// A client that dials the unspecified address hears from where it really is.
+func TestDialUnspecifiedAddress(t *testing.T) {
+	onMoveNet(t, func(t *testing.T, n *moveNet) {
+		sock := n.socket(hereAddr.IP.String(), hereAddr.Port, moveDelay)
+		n.sockets["0.0.0.0:443"] = sock
+		server := &Transport{Conn: sock}
+		defer server.Close()
+		l, err := server.Listen(endpointTLS(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conf := endpointClientTLS()
+		conf.ServerName = "localhost"
+		c, err := Dial(t.Context(), n.socket("10.0.0.9", 1000, moveDelay), moveAddr("0.0.0.0", 443), conf, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.CloseWithError(0, "")
+		s, err := l.Accept(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		go mirror(s.AcceptStream)
+		exchange(t, c.OpenStream, 100_000)
+	})
 }
 
 // On the new path datagrams may not be as long as on the one before (RFC 9000 §14.2).

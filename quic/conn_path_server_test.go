@@ -230,7 +230,7 @@ func TestProbeIsNoMove(t *testing.T) {
 func TestSpoofedAddress(t *testing.T) {
 	spoof := func(p *actor) {
 		p.moveTo(farHost)
-		p.writeFrames(wire.OneRTT, wire.Ping{}, wire.Padding{N: 200})
+		p.writeFrames(wire.OneRTT, wire.Ping{}, wire.Padding{N: 1350})
 		p.moveTo(nil)
 	}
 	t.Run("the client goes on", func(t *testing.T) {
@@ -243,7 +243,8 @@ func TestSpoofedAddress(t *testing.T) {
 			s.Write(make([]byte, 20000))
 			got := p.post() // at most three times what came from there: watch sees to that
 			ch := p.theChallenge(got[first])
-			if len(got[elseward]) == 0 {
+			astray := framesIn[wire.Stream](got[elseward])
+			if len(astray) == 0 {
 				t.Fatal("nothing was sent to the new address")
 			}
 			// The client knows nothing of that, and answers.
@@ -260,9 +261,19 @@ func TestSpoofedAddress(t *testing.T) {
 			if n < 10000 {
 				t.Errorf("%d bytes were sent to the client", n)
 			}
+			// What went astray goes again, at once, and is no sign of congestion.
+			var again spans
+			for _, f := range framesIn[wire.Stream](got[first]) {
+				again.add(f.Off, f.Off+int64(len(f.Data))-1)
+			}
+			for _, f := range astray {
+				if !again.contains(f.Off) || !again.contains(f.Off+int64(len(f.Data))-1) {
+					t.Errorf("not sent again: %v, but %v", f, again)
+				}
+			}
 			p.c.mu.Lock()
-			if p.c.cc != cc || p.c.cc.Window() < window || *p.c.rec.RTT() != rtt {
-				t.Errorf("the attack changed window or RTT")
+			if p.c.cc != cc || p.c.cc.Window() < window || *p.c.rec.RTT() != rtt || p.c.rec.Stats().PacketsLost > 0 {
+				t.Errorf("the attack changed window or RTT, or counts as loss")
 			}
 			p.c.mu.Unlock()
 			p.settle()
@@ -290,6 +301,16 @@ func TestSpoofedAddress(t *testing.T) {
 			if !found {
 				t.Errorf("what went astray was not sent again")
 			}
+			var acks []int64
+			for _, pkt := range p.packets {
+				if pkt.typ == wire.OneRTT && pkt.dg.to.String() == first {
+					acks = append(acks, pkt.pn)
+				}
+			}
+			p.writeFrames(wire.OneRTT, ack(acks...))
+			if n := p.c.ConnectionStats().PacketsLost; n > 0 {
+				t.Errorf("%d packets count as lost", n)
+			}
 			s.Write([]byte("to you"))
 			if got := p.post(); len(got[elseward]) > 0 || len(got[first]) == 0 {
 				t.Errorf("after the validation failed: %v", got)
@@ -316,6 +337,38 @@ func TestSpoofedAddress(t *testing.T) {
 				t.Errorf("the client is back, and %v", got)
 			}
 		})
+	})
+}
+
+// RFC 9000 §14.2: as long as it is not known what the new path carries, datagrams are as
+// small as at the beginning. On the former one nothing has changed.
+func TestDatagramSizeOnNewPath(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		p, s := movable(t, func(c *Config) { c.InitialPacketSize = 1220 })
+		p.c.mu.Lock()
+		p.c.mtu.low = 1400
+		p.c.snd.SetDatagramSize(1400)
+		p.c.mu.Unlock()
+		longest := func(ds []*sentDatagram) (n int) {
+			for _, d := range ds {
+				n = max(n, d.size)
+			}
+			return n
+		}
+		p.moveTo(farHost)
+		for range 3 {
+			p.writeFrames(wire.OneRTT, wire.Ping{}, wire.Padding{N: 1150})
+		}
+		s.Write(make([]byte, 20000))
+		if n := longest(p.post()[elseward]); n != 1220 {
+			t.Errorf("to the new address: %d bytes", n)
+		}
+		p.moveTo(nil)
+		p.writeFrames(wire.OneRTT, wire.Ping{}, p.ackFrame(wire.OneRTT))
+		p.advance(10 * time.Millisecond)
+		if n := longest(p.post()[first]); n != 1400 {
+			t.Errorf("to the former address: %d bytes", n)
+		}
 	})
 }
 
@@ -400,6 +453,20 @@ func TestChallengeWithinAllowance(t *testing.T) {
 	})
 }
 
+// RFC 9000 §8.2.2: who probes with little gets little, too.
+func TestAnswerWithinAllowance(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		p, _ := movable(t)
+		p.dcid = p.issued()[1].ID
+		p.moveTo(farHost)
+		p.writeFrames(wire.OneRTT, challengeOf("tiny")) // watch minds the limit
+		there := p.post()[elseward]
+		if len(framesIn[wire.PathResponse](there)) != 1 || len(there) != 1 {
+			t.Errorf("answers: %v", there)
+		}
+	})
+}
+
 // RFC 9000 §9.3: without a connection ID for it, nothing can be sent on a new path; as
 // soon as there is one, it goes on.
 func TestNoConnIDForPath(t *testing.T) {
@@ -456,14 +523,33 @@ func TestRetirePriorToOnPaths(t *testing.T) {
 func TestFewPathsAtATime(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		p, _ := movable(t)
+		home := p.dcid
 		p.dcid = p.issued()[1].ID
+		known := func() int {
+			p.c.mu.Lock()
+			defer p.c.mu.Unlock()
+			return len(p.c.paths.all)
+		}
 		for i := range 20 {
 			p.moveTo(&net.UDPAddr{IP: net.IPv4(198, 51, 100, byte(i)).To4(), Port: 1})
 			p.writeFrames(wire.OneRTT, challengeOf(fmt.Sprint("from", i)), wire.Padding{N: 1100})
+			if n := known(); n > maxPaths {
+				t.Errorf("%d paths", n)
+			}
 		}
-		if got := p.post(); len(got) > maxPaths {
-			t.Errorf("%d addresses got answers", len(got))
+		// The first ones, that is, which are left alone for a while.
+		got := p.post()
+		if got["198.51.100.0:1"] == nil || got["198.51.100.2:1"] == nil || got["198.51.100.19:1"] != nil {
+			t.Errorf("answers: %v", got)
 		}
+		// But for a client that moves there is room.
+		p.dcid = home
+		p.moveTo(natPort)
+		p.writeFrames(wire.OneRTT, wire.Ping{}, wire.Padding{N: 1150})
+		if got := p.post(); got[natPort.String()] == nil || known() > maxPaths {
+			t.Errorf("%d paths; %v", known(), got)
+		}
+		p.moveTo(nil)
 		p.advance(20 * time.Second)
 		p.c.mu.Lock()
 		if n := len(p.c.paths.all); n != 1 {
@@ -572,6 +658,45 @@ func TestNoMoveDuringHandshake(t *testing.T) {
 		}
 		if _, err := p.accepted(p.Context()); err != nil && err != io.EOF {
 			t.Error(err)
+		}
+	})
+}
+
+// What was sent to a connection ID before the peer retired it may take a longer way than
+// what retired it.
+func TestLatePacketToRetiredConnID(t *testing.T) {
+	eachRole(t, func(t *testing.T, volley role) {
+		p := newActor(t, volley).handshake()
+		old := p.dcid
+		p.dcid = p.issued()[1].ID
+		p.writeFrames(wire.OneRTT, wire.RetireConnectionID{Seq: 0})
+		p.settle()
+		p.queue = nil
+		p.c.mu.Lock()
+		gone := len(p.c.ids.gone)
+		p.c.mu.Unlock()
+		if gone > 0 {
+			t.Errorf("%d IDs are kept for longer than a second", gone)
+		}
+		s := p.packet(wire.OneRTT, wire.Ping{})
+		s.dst = old
+		p.send(s)
+		p.advance(time.Second)
+		p.wantIdle("far too late")
+
+		late := p.packet(wire.OneRTT, wire.Ping{})
+		p.dcid = p.issued()[2].ID
+		p.writeFrames(wire.OneRTT, wire.RetireConnectionID{Seq: 1})
+		p.send(late)
+		p.advance(50 * time.Millisecond)
+		found := false
+		for _, f := range heard[wire.Ack](p) {
+			for _, r := range f.Ranges {
+				found = found || r.Lo <= late.pn && late.pn <= r.Hi
+			}
+		}
+		if !found {
+			t.Errorf("a packet that was a little late is not acknowledged")
 		}
 	})
 }

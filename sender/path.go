@@ -40,17 +40,19 @@ func (x *Sender) failed(u *udp.Conn, err error) {
 // SendApart sends one datagram of size bytes by path p, which need not be the one in use,
 // with the frames that write appends, and PADDING. On another path than the one in use it
 // is bound by no window and tells recovery nothing of the one in use. SendApart reports
-// false if nothing may be sent now: the host is woken when the token is free again.
+// false if nothing may be sent now: the host is woken when the token is free again, which
+// is then kept for it until it calls Run.
 //
 // The mutex is held on entry and exit, and let go meanwhile.
 func (x *Sender) SendApart(p Path, size int, now time.Time, write func(*Flight)) bool {
-	if !x.free(nil) || x.held != nil {
+	if !x.ready || x.early != nil || x.held != nil {
+		return false // who waits for the socket wakes the host, too
+	}
+	if x.token.taken || x.token.promised != nil {
 		x.apart = true
 		return false
 	}
-	if !x.ready || x.early != nil {
-		return false
-	}
+	x.apart = false
 	x.take()
 	f := x.newFlight(size, 1)
 	f.udp, f.route, f.dst = p.UDP, p.Route, p.Dst

@@ -89,7 +89,7 @@ type Sender struct {
 	latest  *Stream   // whose bytes left last
 	held    *Flight   // sealed, and refused by a full socket buffer
 	waiting *udp.Conn // whose buffer a goroutine waits for
-	apart   bool      // SendApart waits for the token
+	apart   bool      // the token is kept for SendApart when it is free again
 	askers  []*asker  // every SendFrom and ReadFrom under way
 
 	spare  []byte // a slot's bytes while they are moved

@@ -31,7 +31,10 @@ func (t *token) patience() time.Time {
 
 // free reports whether self may take the token, nil being anybody who calls no source.
 func (x *Sender) free(self *asker) bool {
-	return !x.token.taken && (x.token.promised == nil || x.token.promised == self)
+	if x.token.promised != nil {
+		return x.token.promised == self // nobody has it then
+	}
+	return !x.token.taken && !x.apart
 }
 
 // Run takes the token, sends up to most flights while there is something to send,
@@ -42,6 +45,9 @@ func (x *Sender) free(self *asker) bool {
 func (x *Sender) Run(most int) (more bool) {
 	x.host.Lock()
 	defer x.host.Unlock()
+	if !x.token.taken && x.token.promised == nil {
+		x.apart = false // SendApart had its chance
+	}
 	return x.run(most, nil)
 }
 
@@ -102,10 +108,11 @@ func (x *Sender) take() (turn uint64) {
 func (x *Sender) release() {
 	x.token.taken = false
 	if !x.ready || x.apart {
-		x.apart = false
 		x.host.Wake() // who closes the connection waits for the token, or SendApart
 	}
-	x.handOver()
+	if !x.apart {
+		x.handOver()
+	}
 }
 
 // rob takes the token from a holder that is in a source, and returns the flight that it
@@ -171,7 +178,7 @@ func (x *Sender) passOn(a *asker) {
 		return
 	}
 	x.token.promised = nil
-	if !x.handOver() {
+	if x.apart || !x.handOver() {
 		x.host.Wake()
 	}
 }
