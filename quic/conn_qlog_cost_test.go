@@ -25,7 +25,7 @@ func TestQlogCostsNothingWhenOff(t *testing.T) {
 					t.Error("there is a trace")
 				}
 			}
-			if perPacket := allocationsPerPacket(t, c, s); perPacket > 0.1 {
+			if perPacket := allocationsPerPacket(t, c, s); perPacket > 0.5 { // the race detector makes pools forget some
 				t.Errorf("%.2f allocations for each packet", perPacket)
 			}
 		})
