@@ -10,7 +10,7 @@ import (
 )
 
 // bulkSize is what one stream carries in one direction, in bytes.
-const bulkSize = 100 << 20
+var bulkSize = less[int64](100 << 20)
 
 // sendPattern sends size bytes and ends the stream: Volley with an emission, the others
 // by Write.

@@ -115,7 +115,7 @@ func testSeed(t testing.TB) *rand.Rand {
 func TestInteropManyStreams(t *testing.T) {
 	eachStack(t, func(t *testing.T, client, server *stack) {
 		c, s := connectStacks(t, client, server, stackConfig{}, stackConfig{})
-		errands(t, interopContext(t), testSeed(t), 300, 60<<10, c, s)
+		errands(t, interopContext(t), testSeed(t), max(less(300), 120), 60<<10, c, s)
 	})
 }
 
@@ -259,7 +259,7 @@ func TestInteropCancelledStreamsGiveTheirBytesBack(t *testing.T) {
 		}{{"client sends", c, s}, {"server sends", s, c}} {
 			t.Run(way.name, func(t *testing.T) {
 				const size = 100_000
-				for i := range 200 {
+				for i := range less(200) {
 					out, err := way.a.openUni(ctx)
 					if err != nil {
 						t.Fatalf("opening stream %d: %v", i, err)
