@@ -74,10 +74,11 @@ func spaceOf(pt wire.PacketType) recovery.Space {
 
 // onAck takes in an ACK frame.
 func (c *Conn) onAck(sp recovery.Space, f *wire.Ack, now time.Time) error {
-	delay := time.Duration(0)
+	exponent := wire.DefaultAckDelayExponent
 	if sp == recovery.App && c.params != nil {
-		delay = ackDelay(f.Delay, c.params.AckDelayExponent)
+		exponent = c.params.AckDelayExponent
 	}
+	delay := ackDelay(f.Delay, exponent)
 	if _, err := c.rec.OnAck(sp, f, delay, now); err != nil {
 		return err
 	}

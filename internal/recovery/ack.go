@@ -71,8 +71,8 @@ func (r *Recovery) OnAck(sp Space, ack *wire.Ack, ackDelay time.Duration, now ti
 	// RFC 9002 §5.1.
 	var sample time.Duration
 	if res.LargestNewlyAcked && a.eliciting {
-		sample = r.sample(sp, now.Sub(a.largestTime), ackDelay, now)
-		res.RTTSample = true
+		sample = r.sample(now.Sub(a.largestTime), ackDelay, now)
+		res.RTTSample = sample > 0
 	}
 	if raised {
 		ce, ok := r.validateECN(s, ack, a.ect0)
@@ -220,13 +220,16 @@ func (a *acked) add(r *Recovery, s *space, t *Train, news uint16) {
 	t.tell(news, true, r.owner)
 }
 
-// sample takes an RTT measurement in and returns it.
-func (r *Recovery) sample(sp Space, latest, ackDelay time.Duration, now time.Time) time.Duration {
-	switch {
-	case sp == Initial: // §5.3: the peer does not delay these
-		ackDelay = 0
-	case r.confirmed:
+// sample takes an RTT measurement in and returns it, 0 if it is not to be believed.
+func (r *Recovery) sample(latest, ackDelay time.Duration, now time.Time) time.Duration {
+	if r.confirmed {
 		ackDelay = min(ackDelay, r.maxAckDelay)
+	} else if ackDelay > granularity && (!r.rtt.Has || latest-ackDelay < r.rtt.Min) {
+		// §5.3: "MAY ignore RTT samples if adjusting the RTT sample for acknowledgment
+		// delay causes the sample to be less than the min_rtt", which it does whenever it
+		// is the first. The ACKs of the handshake are not held back, but sent again, with
+		// every packet: if the first one was lost, the next may come seconds later.
+		return 0
 	}
 	if r.newMinRTT { // §5.2: after persistent congestion
 		r.rtt.Min, r.newMinRTT = max(latest, 1), false

@@ -205,9 +205,6 @@ func (n *naive) ack(sp Space, ranges []wire.AckRange, delay time.Duration, now t
 	}
 	var sample time.Duration
 	if fresh > 0 && largest.pn == ranges[0].Hi && eliciting {
-		if sp == Initial {
-			delay = 0
-		}
 		sample = n.updateRTT(now.Sub(largest.time), min(delay, n.maxDelay), now)
 	}
 	n.detectLost(sp, now)

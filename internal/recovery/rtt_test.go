@@ -47,10 +47,30 @@ func TestAckDelayBeforeConfirmation(t *testing.T) {
 	c.exchange(Handshake, 100*ms, 0)
 	c.exchange(Handshake, 260*ms, 80*ms) // believed, though above max_ack_delay
 	c.wantRTT(260*ms, 100*ms, 110*ms, 57500*time.Microsecond)
-	c = server(t)
-	c.exchange(Initial, 100*ms, 0)
-	c.exchange(Initial, 180*ms, 80*ms) // Initial ACKs are not delayed
-	c.wantRTT(180*ms, 100*ms, 110*ms, 57500*time.Microsecond)
+}
+
+// The ACK for a packet is lost, and another one that comes along with something else, much
+// later, is the first to arrive: that says nothing about the path.
+func TestStaleAckOfTheHandshake(t *testing.T) {
+	for _, sp := range []Space{Initial, Handshake} {
+		c := server(t)
+		c.exchange(sp, 2030*ms, 2000*ms)
+		if c.RTT().Has {
+			t.Errorf("%+v", *c.RTT())
+		}
+		c.exchange(sp, 30*ms, ms)
+		c.wantRTT(30*ms, 30*ms, 30*ms, 15*ms)
+		c.exchange(sp, 2030*ms, 2000*ms) // the delay explains it
+		c.wantRTT(2030*ms, 30*ms, 30*ms, 11250*time.Microsecond)
+		c.exchange(sp, 2020*ms, 2000*ms) // a delay that cannot be
+		c.wantRTT(2030*ms, 30*ms, 30*ms, 11250*time.Microsecond)
+	}
+	// Once the handshake is confirmed, what exceeds max_ack_delay is the path's.
+	c := server(t)
+	c.SetHandshakeConfirmed()
+	c.SetMaxAckDelay(20 * ms)
+	c.exchange(App, 2030*ms, 2000*ms)
+	c.wantRTT(2030*ms, 2030*ms, 2030*ms, 1015*ms)
 }
 
 func TestNoSampleWithoutNewLargest(t *testing.T) {
