@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -131,7 +132,7 @@ func TestProbeAndSwitch(t *testing.T) {
 		p.settle()
 		// The former path is forgotten, with its connection ID.
 		p.advance(pathIdle + time.Second)
-		if r := framesIn[wire.RetireConnectionID](p.postFrom()[sideAddr.String()]); len(r) != 1 || r[0].Seq != 0 {
+		if r := framesIn[wire.RetireConnectionID](p.postFrom()[sideAddr.String()]); !retiresOnly(r, 0) {
 			t.Errorf("retired: %v", r)
 		}
 		delete(p.ids, 0)
@@ -322,7 +323,8 @@ func TestTransportOfPathCloses(t *testing.T) {
 		p.wantAlive("the former path's transport is closed")
 		p.writeFrames(wire.OneRTT, wire.RetireConnectionID{Seq: 1}, wire.Ping{})
 		p.advance(time.Second)
-		if fs := heard[wire.NewConnectionID](p); len(fs) != 1 {
+		fs := heard[wire.NewConnectionID](p)
+		if len(fs) == 0 || slices.ContainsFunc(fs, func(f wire.NewConnectionID) bool { return f.Seq != fs[0].Seq }) {
 			t.Errorf("new connection IDs: %v", fs)
 		}
 	})
@@ -385,7 +387,7 @@ func TestPreferredAddress(t *testing.T) {
 			}
 			p.settle()
 			p.advance(pathIdle + time.Second)
-			if r := framesIn[wire.RetireConnectionID](p.post()[preferred.String()]); len(r) != 1 || r[0].Seq != 0 {
+			if r := framesIn[wire.RetireConnectionID](p.post()[preferred.String()]); !retiresOnly(r, 0) {
 				t.Errorf("retired: %v", r)
 			}
 			delete(p.ids, 0)
@@ -401,7 +403,7 @@ func TestPreferredAddress(t *testing.T) {
 			p := newActor(t, asClient, offer, known).handshake()
 			p.advance(10 * time.Second)
 			got := p.post()
-			if r := framesIn[wire.RetireConnectionID](got[p.sock.far.String()]); len(r) != 1 || r[0].Seq != 1 {
+			if r := framesIn[wire.RetireConnectionID](got[p.sock.far.String()]); !retiresOnly(r, 1) {
 				t.Errorf("retired: %v", r)
 			}
 			delete(p.ids, 1)
@@ -427,4 +429,10 @@ func TestPreferredAddress(t *testing.T) {
 			p.wantIdle("there is no such address in our family")
 		})
 	})
+}
+
+// retiresOnly says whether seq is retired, and nothing else: a peer that does not answer is
+// told again and again.
+func retiresOnly(fs []wire.RetireConnectionID, seq int64) bool {
+	return len(fs) > 0 && !slices.ContainsFunc(fs, func(f wire.RetireConnectionID) bool { return f.Seq != seq })
 }

@@ -164,6 +164,7 @@ func (d *duel) send() {
 					d.ids++
 					f := Frame{Kind: 1, ID: d.ids}
 					tr.Extra = append(tr.Extra, Extra{I: uint8(i), Frame: f})
+					g[i].frames = append(g[i].frames, f)
 					tells[i] = append(tells[i], func(acked bool) {
 						if acked {
 							d.n.owner.FrameAcked(f)

@@ -46,6 +46,7 @@ type naivePacket struct {
 	lostAt              time.Time
 	forgotten           bool
 	tell                func(acked bool)
+	frames              []Frame // of those that tell reports
 }
 
 func (p *naivePacket) undecided() bool { return !p.acked && !p.lost && !p.unsent }
@@ -403,5 +404,14 @@ func (n *naive) onTimer(now time.Time) {
 	if t := n.timer(); !t.IsZero() && !t.After(now) {
 		n.ptoCount++
 		n.ptoAt = now
+		left := 2
+		for _, p := range n.spaces[App].sent {
+			if left > 0 && p.undecided() && p.eliciting && !p.forgotten && !p.probe && len(p.frames) > 0 {
+				for _, f := range p.frames {
+					n.owner.FrameLost(f)
+				}
+				left--
+			}
+		}
 	}
 }

@@ -1,6 +1,9 @@
 package recovery
 
-import "time"
+import (
+	"math/bits"
+	"time"
+)
 
 const (
 	ptoProbes = 2                // packets sent on a probe timeout (RFC 9002 §6.2.4)
@@ -125,10 +128,40 @@ func (r *Recovery) OnTimer(now time.Time) (probe bool, sp Space) {
 			}
 		}
 	}
+	if s := &r.spaces[App]; s.probes > 0 {
+		r.repeat(s)
+	}
 	r.ptoCount++
 	r.stats.PTOs++
 	r.ptoAt, r.touched = now, now
 	return true, sp
+}
+
+// repeat has the frames of the oldest packets in flight sent again, for the probes to
+// carry them: a PING would only find out that they are lost, which takes one more round
+// trip, and on a bad path its answer may not come at all while a client waits in silence
+// for HANDSHAKE_DONE. Bytes of streams are left to the sender.
+func (r *Recovery) repeat(s *space) {
+	left := ptoProbes // packets that have such frames
+	for i := s.cursor; i < s.ring.tail && left > 0; i++ {
+		t := s.ring.at(i).train
+		if t == nil || t.Probe || t.Elsewhere {
+			continue
+		}
+		for open := t.undecided() & t.Eliciting; open != 0 && left > 0; open &= open - 1 {
+			found := false
+			for j := range t.Extra {
+				e := &t.Extra[j]
+				if int(e.I) == bits.TrailingZeros16(open) && e.Data == nil && e.Frame.Kind != 0 {
+					r.owner.FrameLost(e.Frame)
+					found = true
+				}
+			}
+			if found {
+				left--
+			}
+		}
+	}
 }
 
 // Probes is how many ack-eliciting packets a probe timeout made due in the

@@ -1,6 +1,7 @@
 package recovery
 
 import (
+	"maps"
 	"testing"
 	"time"
 )
@@ -161,5 +162,37 @@ func TestLossTimeGoesBeforePTO(t *testing.T) {
 	}
 	if c.Timer().IsZero() {
 		t.Fatal("no timer for the last packet")
+	}
+}
+
+// What the oldest packets in flight said besides stream data is said again with the
+// probes: nobody needs to find out first that it is lost.
+func TestTimeoutRepeatsFrames(t *testing.T) {
+	c := established(t)
+	train := func(extra ...Extra) {
+		tr := c.NewTrain()
+		tr.N, tr.Sizes[0], tr.Sizes[1], tr.Eliciting, tr.InFlight = 2, 1000, 1000, 3, 3
+		tr.Extra = append(tr.Extra, extra...)
+		c.OnSent(App, []*Train{tr}, at(0))
+	}
+	frame := func(packet uint8, id int64) Extra { return Extra{I: packet, Frame: Frame{Kind: 1, ID: id}} }
+	b := newBytes(10)
+	train(frame(1, 1), frame(1, 2), Extra{I: 0, Data: b, Len: 10})
+	train()
+	train(frame(0, 3), frame(1, 4))
+	if probe, _ := c.OnTimer(c.Timer()); !probe {
+		t.Fatal("no timeout")
+	}
+	if want := map[int64]int{1: 1, 2: 1, 3: 1}; !maps.Equal(c.owner.lost, want) {
+		t.Errorf("given back: %v, want %v", c.owner.lost, want)
+	}
+	c.wantInFlight(6000)
+	if s := c.Stats(); s.PacketsLost != 0 {
+		t.Errorf("%+v", s)
+	}
+	// The packets may arrive all the same.
+	c.ack(App, 200*ms, 0, 5)
+	if want := map[int64]int{1: 1, 2: 1, 3: 1, 4: 1}; !maps.Equal(c.owner.acked, want) {
+		t.Errorf("acknowledged: %v, want %v", c.owner.acked, want)
 	}
 }

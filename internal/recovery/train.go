@@ -28,7 +28,8 @@ type Frame struct {
 
 // Owner hears what became of Frames. Called with the connection's mutex held;
 // must not call back into Recovery. As with Data, FrameAcked may follow
-// FrameLost.
+// FrameLost, and so may FrameLost: a frame is also given back, to be sent once
+// more, when a probe timeout says that it may be lost.
 type Owner interface {
 	FrameAcked(Frame)
 	FrameLost(Frame)
