@@ -34,6 +34,7 @@ func TestNetworkChaos(t *testing.T) {
 			virtual(t, func(w *world) {
 				conf := patient()
 				conf.InitialStreamReceiveWindow, conf.MaxStreamReceiveWindow = 20_000, 1<<20
+				w.sniff()
 				c, s := w.connect(conf, conf)
 				w.both(func(d *direction) { d.lose = loss })
 				goroutines, each := 64, less(64)

@@ -25,6 +25,7 @@ func TestNetworkWriteDeadlineIsExact(t *testing.T) {
 				rnd := w.rnd
 				conf := patient()
 				conf.InitialStreamReceiveWindow, conf.MaxStreamReceiveWindow = 10_000, 10_000
+				w.sniff()
 				c, s := w.connect(patient(), conf)
 				w.both(func(d *direction) { d.lose = float64(rnd.IntN(3)) * 0.02 })
 

@@ -102,6 +102,7 @@ func TestNetworkErrnos(t *testing.T) {
 		for _, way := range waysToSend {
 			t.Run(tt.name+"/"+way.name, func(t *testing.T) {
 				virtual(t, func(w *world) {
+					w.sniff()
 					c, s := w.connect(nil, nil)
 					kernel(w.client, tt.kernel(w))
 					if took := w.transfer(c, s, way.send, patternOf(8, 1), size); took > tt.within {

@@ -25,6 +25,7 @@ type direction struct {
 	damage float64
 	late   float64 // that it comes 1 to 3 delays later than it should
 	hook   func(n int, b []byte) fate
+	tap    func(b []byte) // sees all that is sent
 
 	rnd   *rand.Rand
 	to    *wireSocket
@@ -77,6 +78,9 @@ func (d *direction) send(b []byte) {
 	d.stats.bytes += len(b)
 	d.stats.largest = max(d.stats.largest, len(b))
 	d.stats.last = now
+	if d.tap != nil {
+		d.tap(b)
+	}
 	f := pass
 	if d.hook != nil {
 		f = d.hook(n, b)

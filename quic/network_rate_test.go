@@ -248,6 +248,7 @@ func TestNetworkMTUFalls(t *testing.T) {
 		t.Run(way.name, func(t *testing.T) {
 			virtual(t, func(w *world) {
 				w.both(func(d *direction) { d.rate = 1e6; d.queue = 100_000; d.mtu = 1452 })
+				w.sniff()
 				c, s := w.connect(patient(), patient())
 				for i, mtu := range []int{1300, 1200} {
 					time.AfterFunc(time.Duration(1+2*i)*500*time.Millisecond, func() { w.both(func(d *direction) { d.mtu = mtu }) })

@@ -257,6 +257,7 @@ func TestNetworkSourcesMayCallAnything(t *testing.T) {
 					}
 					t.Run(fmt.Sprintf("%s/%s in call %d, directly: %v", way.name, call.name, at, direct), func(t *testing.T) {
 						virtual(t, func(w *world) {
+							w.sniff()
 							c, s := w.connect(patient(), patient())
 							own, err := c.OpenStream()
 							if err != nil {

@@ -38,6 +38,7 @@ func TestNetworkTransfer(t *testing.T) {
 			t.Run(trouble.name+"/"+way.name, func(t *testing.T) {
 				virtual(t, func(w *world) {
 					trouble.make(w)
+					w.sniff()
 					c, s := w.connect(nil, nil)
 					for _, dir := range [][2]*Conn{{c, s}, {s, c}} {
 						if took := w.transfer(dir[0], dir[1], way.send, patternOf(6, uint64(i)), size); took > trouble.within {
