@@ -322,6 +322,42 @@ func TestNetworkBlockedIsIdle(t *testing.T) {
 			out.CancelWrite(0)
 		})
 	})
+	t.Run("a server may send no more", func(t *testing.T) {
+		virtual(t, func(w *world) {
+			w.pair = largeTLSPair()
+			// The client's first flight arrives, and nothing more for a while.
+			w.up.set(func(d *direction) {
+				d.hook = func(n int, b []byte) fate {
+					if n >= 2 && w.elapsed() < window+time.Second {
+						return lose
+					}
+					return pass
+				}
+			})
+			go func() {
+				time.Sleep(time.Second)
+				w.server.mu.RLock()
+				var s *Conn
+				for _, s = range w.server.ids {
+				}
+				w.server.mu.RUnlock()
+				if s == nil {
+					t.Error("there is no connection")
+					return
+				}
+				before, sent := rounds(s), w.down.now().sent
+				time.Sleep(window)
+				if n := rounds(s) - before; n > int(window/time.Second)*20 {
+					t.Errorf("%d rounds in %v", n, window)
+				}
+				if n := w.down.now().sent - sent; n > 0 {
+					t.Errorf("%d datagrams beyond the limit", n)
+				}
+			}()
+			c, s := w.connect(patient(), patient())
+			w.exchange(c, s, 1000)
+		})
+	})
 	t.Run("a source has nothing", func(t *testing.T) {
 		virtual(t, func(w *world) {
 			c, _ := w.connect(patient(), patient())
