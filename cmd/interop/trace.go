@@ -39,6 +39,7 @@ type connTrace struct {
 	largest            [2][3]int64 // by direction and space
 	suite              uint16
 	version            uint32 // of the last long header
+	waiting            []waitingPacket
 }
 
 type initialKeys struct {
@@ -59,6 +60,13 @@ type packet struct {
 	size     int // of the payload, in bytes
 	frames   []wire.Frame
 	sealed   bool // no key opened it
+}
+
+// A waitingPacket is a 1-RTT packet that came before its keys: what a server sends in answer
+// to 0-RTT data may overtake its ServerHello.
+type waitingPacket struct {
+	index int // among the packets
+	b     []byte
 }
 
 // The packet number spaces.
@@ -272,24 +280,35 @@ func (c *connTrace) earlyOpener(version uint32, b []byte, pnOff int) *protect.Op
 }
 
 func (c *connTrace) openShort(d *datagram, b []byte) {
-	w := way(d.up)
 	c.needKeys(c.version)
-	p := packet{datagram: d, typ: wire.OneRTT, pn: -1, sealed: true}
+	c.packets = append(c.packets, packet{datagram: d, typ: wire.OneRTT, pn: -1, sealed: true})
+	c.waiting = append(c.waiting, waitingPacket{len(c.packets) - 1, b})
+	if c.app[0] == nil {
+		return
+	}
+	for _, w := range c.waiting {
+		c.openWaiting(&c.packets[w.index], bytes.Clone(w.b))
+	}
+	c.waiting = c.waiting[:0]
+}
+
+func (c *connTrace) openWaiting(p *packet, b []byte) {
+	w := way(p.up)
 	idLen := c.clientID
-	if d.up {
+	if p.up {
 		idLen = c.serverID
 	}
-	if k := c.app[w]; k != nil && idLen >= 0 && len(b) > idLen {
-		b = bytes.Clone(b)
-		p.dst = bytes.Clone(b[1 : 1+idLen])
-		pn, payload, err := k.Open(b, 1+idLen, c.largest[w][spaceApp])
-		if err == nil {
-			p.phase = int(b[0] >> 2 & 1)
-			c.opened(&p, w, spaceApp, pn, payload)
-			k.Received(d.at, time.Second)
-		}
+	if idLen < 0 || len(b) <= idLen {
+		return
 	}
-	c.packets = append(c.packets, p)
+	p.dst = bytes.Clone(b[1 : 1+idLen])
+	pn, payload, err := c.app[w].Open(b, 1+idLen, c.largest[w][spaceApp])
+	if err != nil {
+		return
+	}
+	p.phase = int(b[0] >> 2 & 1)
+	c.opened(p, w, spaceApp, pn, payload)
+	c.app[w].Received(p.at, time.Second)
 }
 
 // opened takes in what a key opened.
