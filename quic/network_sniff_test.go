@@ -51,6 +51,8 @@ func (w *world) sniff() *sniffer {
 	w.pair.server, w.pair.client = w.pair.server.Clone(), w.pair.client.Clone()
 	w.pair.server.KeyLogWriter, w.pair.client.KeyLogWriter = s, s
 	w.Cleanup(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		if s.sides[0].packets == 0 || s.sides[1].packets == 0 {
 			w.Error("nothing was read along")
 		}
