@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -12,7 +14,9 @@ import (
 const asProgramEnv = "INTEROP_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(asProgramEnv) != "" {
+	// What go test starts itself, to fuzz, is no program.
+	isTest := func(arg string) bool { return strings.HasPrefix(arg, "-test.") }
+	if os.Getenv(asProgramEnv) != "" && !slices.ContainsFunc(os.Args, isTest) {
 		main()
 	}
 	os.Setenv(asProgramEnv, "1") // for the processes that tests start

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"io"
 	"net"
+	"sync"
 	"time"
 )
 
@@ -89,4 +90,25 @@ func clientSocket(addr *net.UDPAddr) (*net.UDPConn, error) {
 		return net.ListenUDP("udp4", nil)
 	}
 	return net.ListenUDP("udp6", nil)
+}
+
+// sockets are those of a client, of which there are two after a move.
+type sockets struct {
+	mu    sync.Mutex
+	close []func()
+}
+
+func (s *sockets) add(close func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.close = append(s.close, close)
+}
+
+func (s *sockets) closeAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, close := range s.close {
+		close()
+	}
+	s.close = nil
 }

@@ -69,12 +69,14 @@ func (q quicGoStack) dial(ctx context.Context, addr *net.UDPAddr, conf *tls.Conf
 		pc.Close()
 		return nil, err
 	}
-	return &quicGoConn{c, func() { tr.Close(); pc.Close() }}, nil
+	opened := &quicGoConn{Conn: c}
+	opened.sockets.add(func() { tr.Close(); pc.Close() })
+	return opened, nil
 }
 
 type quicGoConn struct {
 	*quicgo.Conn
-	release func()
+	sockets sockets
 }
 
 func (c *quicGoConn) open(ctx context.Context) (stream, error) {
@@ -107,9 +109,7 @@ func (c *quicGoConn) acceptUni(ctx context.Context) (io.Reader, error) {
 
 func (c *quicGoConn) close(code uint64) {
 	c.CloseWithError(quicgo.ApplicationErrorCode(code), "")
-	if c.release != nil {
-		c.release()
-	}
+	c.sockets.closeAll()
 }
 
 func (c *quicGoConn) migrate(ctx context.Context) error {
@@ -118,8 +118,7 @@ func (c *quicGoConn) migrate(ctx context.Context) error {
 		return err
 	}
 	tr := &quicgo.Transport{Conn: pc}
-	before := c.release
-	c.release = func() { before(); tr.Close(); pc.Close() }
+	c.sockets.add(func() { tr.Close(); pc.Close() })
 	p, err := c.AddPath(tr)
 	if err != nil {
 		return err

@@ -85,12 +85,14 @@ func (v volleyStack) dial(ctx context.Context, addr *net.UDPAddr, conf *tls.Conf
 		pc.Close()
 		return nil, err
 	}
-	return &volleyConn{c, func() { tr.Close(); pc.Close() }}, nil
+	opened := &volleyConn{Conn: c}
+	opened.sockets.add(func() { tr.Close(); pc.Close() })
+	return opened, nil
 }
 
 type volleyConn struct {
 	*quic.Conn
-	release func() // closes the socket that dial opened
+	sockets sockets // that dial and migrate opened
 }
 
 func (c *volleyConn) open(ctx context.Context) (stream, error) {
@@ -123,9 +125,7 @@ func (c *volleyConn) acceptUni(ctx context.Context) (io.Reader, error) {
 
 func (c *volleyConn) close(code uint64) {
 	c.CloseWithError(quic.ApplicationErrorCode(code), "")
-	if c.release != nil {
-		c.release()
-	}
+	c.sockets.closeAll()
 }
 
 func (c *volleyConn) migrate(ctx context.Context) error {
@@ -134,8 +134,7 @@ func (c *volleyConn) migrate(ctx context.Context) error {
 		return err
 	}
 	tr := &quic.Transport{Conn: pc}
-	before := c.release
-	c.release = func() { before(); tr.Close(); pc.Close() }
+	c.sockets.add(func() { tr.Close(); pc.Close() })
 	p, err := c.AddPath(tr)
 	if err != nil {
 		return err
