@@ -143,7 +143,7 @@ func (s *moveSocket) arriveIn(delay time.Duration, d *moveDatagram) {
 	heap.Push(&s.due, arrival{at, s.seq, d.b})
 	s.from[s.seq] = d.from
 	s.seq++
-	time.AfterFunc(delay, s.deliver)
+	after(delay, s.deliver)
 }
 
 func (s *moveSocket) deliver() {
@@ -195,7 +195,7 @@ func (s *moveSocket) SetReadDeadline(t time.Time) error {
 	s.mu.Unlock()
 	s.cond.Broadcast()
 	if !t.IsZero() {
-		time.AfterFunc(time.Until(t), s.cond.Broadcast)
+		after(time.Until(t), s.cond.Broadcast)
 	}
 	return nil
 }

@@ -137,8 +137,20 @@ func (d *direction) send(b []byte) {
 		}
 		heap.Push(&d.due, arrival{at, d.seq, c})
 		d.seq++
-		time.AfterFunc(time.Until(at), d.deliver)
+		after(time.Until(at), d.deliver)
 	}
+}
+
+// after calls f once d has passed, in a goroutine of its own. A timer that is due
+// when it is set runs in the goroutine that sets it; two that do so at once in one
+// bubble bring the race detector down (they share its context of the bubble's
+// timers, in Go 1.26).
+func after(d time.Duration, f func()) {
+	if d <= 0 {
+		go f()
+		return
+	}
+	time.AfterFunc(d, f)
 }
 
 // deliver hands over what is due, in order: timers of one instant fire in none.
