@@ -12,7 +12,8 @@ import (
 	"github.com/quic-go/quic-go"
 )
 
-// errorsServer closes the connection with what it reads.
+// errorsServer closes the connection with what it reads, and waits for its end if that is
+// nothing.
 func errorsServer(ctx context.Context, conn *quic.Conn) error {
 	str, err := conn.AcceptStream(ctx)
 	if err != nil {
@@ -22,6 +23,10 @@ func errorsServer(ctx context.Context, conn *quic.Conn) error {
 	n, err := str.Read(b)
 	if err != nil && err != io.EOF {
 		return err
+	}
+	if n == 0 {
+		<-conn.Context().Done()
+		return context.Cause(conn.Context())
 	}
 	return conn.CloseWithError(42, string(b[:n]))
 }
