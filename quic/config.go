@@ -135,8 +135,9 @@ type Config struct {
 	// stream sends next. Default: [scheduler.New], RFC 9218. Not in quic-go.
 	Scheduler func() scheduler.Scheduler
 
-	// CongestionControl is the congestion controller. Default: CUBIC. Not in
-	// quic-go.
+	// CongestionControl is the congestion controller. Default: CUBIC, which here gains
+	// at least one datagram a round trip, as quic-go's controller does: RFC 9438 §4.3
+	// would have it regain the first losses at half that pace. Not in quic-go.
 	CongestionControl CongestionControl
 
 	// Tracer, if set, makes the qlog trace of each connection; it may return nil.
