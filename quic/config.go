@@ -119,6 +119,13 @@ type Config struct {
 	// off anyway where the don't-fragment bit cannot be set.
 	DisablePathMTUDiscovery bool
 
+	// DisableQUICBitGreasing keeps the second bit of every packet at 1. By default, a peer
+	// that knows RFC 9287, as Volley does, is told that it may be 0 as well, and is sent
+	// both at random if it says the same, so that nothing on the way comes to rely on
+	// it: set this where something does. (See also [Transport.ReadNonQUICPacket].) Not
+	// in quic-go.
+	DisableQUICBitGreasing bool
+
 	// Allow0RTT lets a server accept 0-RTT data, and give out tickets for it. Such data
 	// may be a replay (RFC 9001 §9.2). A client attempts 0-RTT with DialEarly, given a
 	// tls.Config with a ClientSessionCache.

@@ -35,6 +35,7 @@ type Conn struct {
 	config    *Config
 	isClient  bool
 	early     bool
+	greases   bool // the peer is told that packets without the QUIC bit are welcome (RFC 9287)
 	readyFunc func(*Conn)
 	doneFunc  func(*Conn, error)
 
@@ -79,6 +80,7 @@ type Conn struct {
 	version  Version
 	params   *wire.TransportParams // the peer's; nil until they arrived
 	tlsState tls.ConnectionState
+	grease   bool // the peer takes packets without the QUIC bit
 
 	origDst  ConnectionID
 	keyID    ConnectionID  // what the Initial keys come from: the client's first DCID, after a Retry its next
@@ -166,6 +168,7 @@ type connParams struct {
 	retrySrc      *ConnectionID // server: SCID of the Retry that it sent
 	addrValidated bool          // server: a token proved the address
 	token         []byte        // client: for its first Initial
+	greased       bool          // client: with the token came that the server takes packets without the QUIC bit
 	nextPN        int64         // client, after Version Negotiation: first packet number
 	negotiated    bool          // client: no further Version Negotiation is followed
 	ctx           context.Context
@@ -178,6 +181,7 @@ type connParams struct {
 func newConn(p connParams) (*Conn, error) {
 	c := &Conn{
 		transport: p.transport, config: p.config, isClient: p.isClient, early: p.early,
+		greases:   !p.config.DisableQUICBitGreasing && p.transport.mayGrease(),
 		readyFunc: p.ready, doneFunc: p.done,
 		handshakeDone: make(chan struct{}),
 		closeSent:     make(chan struct{}),
@@ -211,6 +215,7 @@ func newConn(p connParams) (*Conn, error) {
 		Host: (*monitor)(c), Recovery: c.rec, Controller: c.cc, Pacer: c.pacer,
 		Scheduler: sched, UDP: p.transport.udpConn(), Route: &c.paths.active.route, DatagramSize: size, Trace: flightTrace,
 	})
+	c.setGrease(p.greased)
 	for i := range c.spaces {
 		c.spaces[i].acks = newAckState()
 	}

@@ -259,6 +259,7 @@ func (c *Conn) closePackets() (b []byte, packets []longPacket) {
 			}
 			b = wire.AppendLong(b, wire.Initial, uint32(c.version), dst, src, token, longPNLen+frame.Len()+sealTag, p.pn, longPNLen)
 		}
+		b[p.start] ^= c.greaseBit()
 		p.pnOff = len(b) - p.start - longPNLen
 		b = frame.Append(b)
 		if sp == recovery.Initial && c.isClient {

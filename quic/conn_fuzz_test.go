@@ -42,6 +42,7 @@ func FuzzFrames(f *testing.F) {
 		packets(role, []wire.Frame{wire.ConnectionClose{App: true, Code: 3, Reason: []byte("bye")}})
 		packets(role, []wire.Frame{wire.ConnectionClose{Code: 3, FrameType: 9}})
 		packets(role, []wire.Frame{wire.Datagram{Data: []byte("d")}, wire.ResetStreamAt{ID: mine, ReliableSize: 3}, wire.AckFrequency{}, wire.ImmediateAck{}})
+		packets(role|16, []wire.Frame{wire.Ping{}}, []wire.Frame{stream0(mine, 0, "hello", true)}, []wire.Frame{wire.PathChallenge{}})
 		packets(role|2, []wire.Frame{wire.Crypto{Off: 3, Data: []byte("late")}, wire.Ping{}}, []wire.Frame{wire.Crypto{Data: []byte{2, 0, 0}}})
 		packets(role|4, []wire.Frame{wire.Crypto{Off: 3, Data: []byte("late")}, ack(0)}, []wire.Frame{wire.Crypto{Data: []byte{20, 0, 0, 32}}})
 	}
@@ -55,7 +56,7 @@ func FuzzFrames(f *testing.F) {
 			p := newActor(t, volley, func(c *Config) {
 				c.EnableDatagrams = data[0]&8 != 0
 				c.KeepAlivePeriod = time.Second
-			}, windows(1000, 5000), credit(2000, 8000))
+			}, windows(1000, 5000), credit(2000, 8000), func(tp *wire.TransportParams) { tp.GreaseQUICBit = data[0]&16 != 0 })
 			p.watching.loose = true
 			switch data[0] >> 1 & 3 {
 			case 1:
@@ -85,6 +86,7 @@ func FuzzFrames(f *testing.F) {
 					}
 					b = b[k:]
 				}
+				p.greased = data[0]&16 != 0 && p.c != nil && n%2 == 1
 				p.writeFrames(typ, rawFrame(payload))
 				p.advance(time.Millisecond)
 				if n%3 == 0 {

@@ -203,6 +203,7 @@ func (c *Conn) appendLong(d *longDatagram, sp recovery.Space, size int, now time
 	}
 	p.pn = c.rec.NextPN(sp)
 	d.buf = wire.AppendLong(d.buf, typ, uint32(c.version), dst, src, token, 0, p.pn, longPNLen)
+	d.buf[p.start] ^= c.greaseBit()
 	p.payload = len(d.buf) - p.start
 	p.pnOff = p.payload - longPNLen
 	t := c.rec.NewTrain()

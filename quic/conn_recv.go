@@ -155,7 +155,7 @@ func (c *Conn) datagram(p *packet, b []byte) {
 		if !wire.IsLong(b[0]) {
 			// A short header packet runs to the end of the datagram. Nearly always it
 			// is the first, which the transport has looked at.
-			if id := b[1:min(1+c.transport.connIDLen, len(b))]; dst == nil || string(id) == string(dst) {
+			if id := b[1:min(1+c.transport.connIDLen, len(b))]; dst == nil || string(id) == string(dst) && (c.greases || b[0]&wire.QUICBit != 0) {
 				c.shortPacket(p, b)
 			} else {
 				c.dropped(b, qlog.PacketDropUnknownConnectionID)
@@ -163,7 +163,7 @@ func (c *Conn) datagram(p *packet, b []byte) {
 			return
 		}
 		h, err := wire.ParseLong(b)
-		if err != nil {
+		if err != nil || h.Greased && !c.greases {
 			c.dropped(b, qlog.PacketDropHeaderParseError)
 			return
 		}

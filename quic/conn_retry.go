@@ -37,6 +37,7 @@ func (c *Conn) followRetry(h wire.LongHeader, b []byte) {
 	src := ConnectionIDFromBytes(h.Src)
 	c.retry = &src
 	c.token = slices.Clone(h.Token)
+	c.setGrease(false) // it rested on another token (RFC 9287 §3.1)
 	c.ids.remote[0].id = src
 	if err := c.setInitialKeys(src); err != nil {
 		return

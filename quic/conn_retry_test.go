@@ -30,6 +30,12 @@ func (p *actor) retryPacket(src, token string) []byte {
 // retry makes a Volley client begin again.
 func (p *actor) retry(src, token string) {
 	p.Helper()
+	p.retryWith(src, p.retryPacket(src, token))
+}
+
+// retryWith is retry with a packet that the script has made.
+func (p *actor) retryWith(src string, retry []byte) {
+	p.Helper()
 	p.collect()
 	p.params.RetrySrc = []byte(src)
 	p.tls.Close()
@@ -38,7 +44,7 @@ func (p *actor) retry(src, token string) {
 	p.inDone = [3]int{}
 	p.queue = nil
 	p.setInitialKeys([]byte(src))
-	p.deliver(p.retryPacket(src, token), "Retry")
+	p.deliver(retry, "Retry")
 }
 
 // A client follows a Retry: with the token, to the connection ID, with keys made of

@@ -77,6 +77,7 @@ func (c *Conn) ownParams() *wire.TransportParams {
 		MaxAckDelay:                    maxAckDelay,
 		ActiveConnIDLimit:              activeConnIDLimit,
 		MaxDatagramFrame:               datagrams,
+		GreaseQUICBit:                  c.greases,
 	}
 }
 
@@ -291,6 +292,7 @@ func (c *Conn) onParams(b []byte) error {
 		return err
 	}
 	c.rec.SetMaxAckDelay(p.MaxAckDelay)
+	c.setGrease(p.GreaseQUICBit)
 	c.useParams(p)
 	c.mtu.setPeerLimit(int(min(p.MaxUDPPayload, maxPacketSize)))
 	return nil
@@ -368,6 +370,9 @@ func (c *Conn) storeToken(token []byte) {
 		return
 	}
 	t := &ClientToken{data: append([]byte(nil), token...)}
+	if c.params != nil && c.params.GreaseQUICBit {
+		t.greaseUntil = time.Now().Add(greaseMemory)
+	}
 	key := c.tokenKey
 	store := c.config.TokenStore
 	(*monitor)(c).After(func() { store.Put(key, t) })

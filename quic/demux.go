@@ -140,31 +140,49 @@ const (
 // packet goes: the others must have the same ID (RFC 9000 §12.2).
 func (d *demux) nextRun(b []byte, segment int) (n int, dst []byte, kind datagramKind) {
 	n = min(segment, len(b))
-	if isNonQUIC(b[0]) {
+	dst, ok := wire.DstConnID(b[:n], d.t.connIDLen)
+	greased := looksForeign(b[0])
+	if greased && (!ok || !d.greases(dst)) {
 		return n, nil, otherDatagram
 	}
-	dst, ok := wire.DstConnID(b[:n], d.t.connIDLen)
 	if !ok {
 		return n, nil, garbage
 	}
 	for n < len(b) {
 		next := b[n:min(n+segment, len(b))]
-		if isNonQUIC(next[0]) {
-			break
-		}
 		id, ok := wire.DstConnID(next, d.t.connIDLen)
 		if !ok || !bytes.Equal(id, dst) {
 			break
+		}
+		if !greased && looksForeign(next[0]) {
+			if greased = d.greases(dst); !greased {
+				break
+			}
 		}
 		n += len(next)
 	}
 	return n, dst, quicDatagram
 }
 
-// isNonQUIC reports whether a datagram that begins with b belongs to another
-// protocol: it has neither a long header nor the fixed bit. That is what quic-go
-// does, and stricter than RFC 9443.
-func isNonQUIC(b byte) bool { return b&0xc0 == 0 }
+// looksForeign reports whether a datagram that begins with b belongs to another
+// protocol, or to a connection that greases: it has neither a long header nor the QUIC
+// bit. To take all of them for foreign is what quic-go does, and stricter than RFC 9443.
+func looksForeign(b byte) bool { return b&(0x80|wire.QUICBit) == 0 }
+
+// greases reports whether packets to dst are QUIC's though they look foreign. On a socket
+// that is for QUIC alone those to unknown IDs are, too: they may be for a connection that
+// we have forgotten.
+func (d *demux) greases(dst []byte) bool {
+	id := ConnectionIDFromBytes(dst)
+	if d.lastConn == nil || d.lastID != id {
+		c, _ := d.t.find(id)
+		if c == nil {
+			return d.t.mayGrease()
+		}
+		d.lastID, d.lastConn = id, c
+	}
+	return d.lastConn.greases
+}
 
 // route puts p into its connection's group.
 func (d *demux) route(p packet, dst []byte) {
@@ -297,6 +315,11 @@ func (t *Transport) deliverNonQUIC(p packet) {
 // one whose first two bits are zero, and copies it to b. What arrived before the
 // first call is lost, and so is what arrives while 32 datagrams are waiting. When
 // ctx ends, the error is ctx.Err().
+//
+// Call it before there are connections, even if with a context that has ended: those
+// made later ask their peers for packets that always have one of the two bits (see
+// Config.DisableQUICBitGreasing). To those made before, a datagram belongs that has
+// one of their connection IDs in the bytes after the first.
 func (t *Transport) ReadNonQUICPacket(ctx context.Context, b []byte) (int, net.Addr, error) {
 	if err := t.init(false); err != nil {
 		return 0, nil, err

@@ -298,13 +298,15 @@ func FuzzDemux(f *testing.F) {
 	f.Add(uint16(27), append(short("aaaa", "01"), short("bbbb", "02")...))
 	f.Add(uint16(1200), long("original destination", "01"))
 	f.Add(uint16(9), []byte{0xc0, 1, 2, 3, 4, 255, 0, 0, 0})
+	f.Add(uint16(27), append([]byte("\x00aaaa......................"), short("aaaa", "02")...))
 	f.Fuzz(func(t *testing.T, segment uint16, b []byte) {
 		if len(b) == 0 || len(b) > 60<<10 {
 			return
 		}
 		d := newDemuxTest(t, 4)
-		d.conn("A", "aaaa", "original destination")
+		d.conn("A", "aaaa", "original destination").greases = true
 		d.conn("B", "bbbb")
+		d.t.readingNonQUIC.Store(segment%2 == 0)
 		m := message(b)
 		m.Segment = min(max(int(segment), 1), len(b))
 		d.batch([]udp.Message{m}, time.Now())

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"time"
 
 	"github.com/volley-quic/volley/internal/udp"
 )
@@ -123,6 +124,7 @@ func (t *Transport) dial(ctx context.Context, addr net.Addr, host string, tlsCon
 	if store := conf.TokenStore; store != nil {
 		if tok := store.Pop(tokenStoreKey(tlsConf, addr)); tok != nil {
 			p.token = tok.data
+			p.greased = time.Now().Before(tok.greaseUntil)
 		}
 	}
 	c, err := t.tryDial(ctx, p)
@@ -130,7 +132,7 @@ func (t *Transport) dial(ctx context.Context, addr net.Addr, host string, tlsCon
 	if errors.As(err, &other) {
 		// RFC 9000 §6.2. A server that goes back on what it said is not worth a third
 		// try, and a token is for the version it was given in (RFC 9369 §5).
-		p.version, p.token = other.version, nil
+		p.version, p.token, p.greased = other.version, nil, false
 		p.nextPN = other.nextPN
 		p.negotiated = true
 		c, err = t.tryDial(ctx, p)

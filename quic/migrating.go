@@ -78,6 +78,9 @@
 //   - A stream that the peer has stopped counts until the application has heard of it:
 //     MaxIncomingStreams bounds the handlers that work at a time.
 //   - Default limits, windows and timeouts.
+//   - [Transport.ReadNonQUICPacket] gets what has neither of the first two bits. With peers
+//     that know RFC 9287 Volley does without the second, though, unless the method was
+//     called before the connection was made: where it is in use, call it first.
 //   - GODEBUG=fips140=on and fips140=only: as with quic-go, packets are protected by the
 //     AES-GCM of the FIPS 140-3 module, and ChaCha20 is not used.
 //
@@ -101,6 +104,7 @@
 //
 // For whoever tunes and measures:
 //
+//   - Config.DisableQUICBitGreasing is for networks that rely on that bit.
 //   - Config.MaxPacketSize lets path MTU discovery go beyond 1452 bytes.
 //   - Config.CongestionControl chooses [CongestionCubic] or [CongestionNewReno] (the type
 //     is [CongestionControl]), and Config.Scheduler who sends next.

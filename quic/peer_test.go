@@ -74,6 +74,7 @@ type actor struct {
 	origDst []byte           // first Destination Connection ID of the client
 	keyDst  []byte           // the one that Initial keys come from
 	token   []byte           // of Initial packets, as a client
+	greased bool             // the actor's packets lack the QUIC bit
 	rtt     time.Duration    // passes before each datagram that the actor sends
 
 	keys     [2]levelKeys    // Initial, Handshake

@@ -26,6 +26,7 @@ type sentPacket struct {
 	typ      wire.PacketType
 	pn       int64
 	size     int
+	greased  bool // the QUIC bit is 0
 	dst, src []byte
 	token    []byte
 	frames   []wire.Frame
@@ -121,7 +122,7 @@ func (p *actor) openPacket(b []byte) (*sentPacket, int) {
 	if err != nil {
 		p.Fatalf("Volley sent a packet with a bad header: %x", b)
 	}
-	pkt := &sentPacket{typ: h.Type, pn: -1, size: h.Len, dst: bytes.Clone(h.Dst), src: bytes.Clone(h.Src), token: bytes.Clone(h.Token)}
+	pkt := &sentPacket{typ: h.Type, pn: -1, size: h.Len, greased: h.Greased, dst: bytes.Clone(h.Dst), src: bytes.Clone(h.Src), token: bytes.Clone(h.Token)}
 	switch h.Type {
 	case wire.VersionNegotiation:
 		_, _, versions, err := wire.ParseVersionNegotiation(b)
@@ -166,7 +167,7 @@ func (p *actor) openPacket(b []byte) (*sentPacket, int) {
 
 func (p *actor) openShort(b []byte) *sentPacket {
 	p.Helper()
-	pkt := &sentPacket{typ: wire.OneRTT, pn: -1, size: len(b)}
+	pkt := &sentPacket{typ: wire.OneRTT, pn: -1, size: len(b), greased: b[0]&wire.QUICBit == 0}
 	pnOff := 1 + len(p.scid)
 	for _, id := range p.ids {
 		if bytes.HasPrefix(b[1:], id) {

@@ -18,6 +18,7 @@ import (
 //   - frames are in packets where they are allowed, and no packet is empty,
 //   - what is acknowledged was sent,
 //   - limits never fall,
+//   - the QUIC bit is set unless the actor has said that it need not be (RFC 9287),
 //   - datagrams have the size they must have (RFC 9000 §14), and a server sends no more
 //     than three times what it got before it knows the address (§8.1).
 type watch struct {
@@ -35,6 +36,8 @@ type watch struct {
 	// What it has allowed.
 	saidMaxData    int64
 	saidMaxStreams [2]int64
+
+	tokenGreases bool // Volley's Initials have a token that came with grease_quic_bit
 
 	loose bool // data may be what it likes: the script broke the rules itself
 
@@ -173,6 +176,9 @@ func (w *watch) datagram(d *sentDatagram) {
 func (w *watch) packet(pkt *sentPacket) {
 	p := w.p
 	p.Helper()
+	if pkt.greased && (pkt.pn < 0 || !w.mayGrease()) {
+		p.Errorf("%v packet %d lacks the QUIC bit", pkt.typ, pkt.pn)
+	}
 	if pkt.pn < 0 {
 		return // Retry and the like
 	}
@@ -191,6 +197,17 @@ func (w *watch) packet(pkt *sentPacket) {
 		}
 		w.frame(sp, pkt, f)
 	}
+}
+
+// mayGrease reports whether Volley knows that the actor takes packets without the QUIC bit:
+// from its transport parameters, which a server's Handshake packets bring, or with a token.
+func (w *watch) mayGrease() bool {
+	p := w.p
+	if p.config.DisableQUICBitGreasing {
+		return false
+	}
+	told := p.volley == asServer || p.out[recovery.Handshake].sent > 0
+	return told && w.params.GreaseQUICBit || w.tokenGreases
 }
 
 // connID checks that the packet goes to a connection ID of the actor's, or one that

@@ -29,6 +29,7 @@ type packetSpec struct {
 	pn       int64
 	pnLen    int
 	bits     byte // set in the first byte, on top of what belongs there
+	greased  bool // the QUIC bit is 0
 	dst, src []byte
 	token    []byte
 	version  uint32
@@ -43,7 +44,7 @@ func (p *actor) packet(typ wire.PacketType, frames ...wire.Frame) *packetSpec {
 	sp := spaceOf(typ)
 	s := &packetSpec{
 		typ: typ, pn: p.nextPN[sp], pnLen: 4,
-		dst: p.dcid, src: p.scid, version: p.version,
+		dst: p.dcid, src: p.scid, version: p.version, greased: p.greased,
 	}
 	for _, f := range frames {
 		if f != nil {
@@ -79,6 +80,9 @@ func (p *actor) seal(s *packetSpec, keep bool) []byte {
 		b = wire.AppendLong(b, s.typ, s.version, s.dst, s.src, s.token, s.pnLen+len(payload)+sealTag, s.pn, s.pnLen)
 	}
 	b[0] |= s.bits
+	if s.greased {
+		b[0] &^= wire.QUICBit
+	}
 	pnOff := len(b) - s.pnLen
 	b = append(b, payload...)
 	b = append(b, make([]byte, sealTag)...)

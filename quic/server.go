@@ -196,6 +196,11 @@ func (s *server) handle(p packet) {
 		c.deliver([]packet{p})
 		return
 	}
+	// RFC 9287 §3.1: who has no token of ours cannot know that this is welcome.
+	if h.Greased && len(h.Token) == 0 {
+		s.t.drop(p, qlog.PacketDropHeaderParseError)
+		return
+	}
 	// RFC 9000 §5.2.2: 0-RTT packets that overtake their Initial may be dropped.
 	// This is the place to keep them for a while once 0-RTT is offered.
 	//

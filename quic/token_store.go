@@ -6,12 +6,14 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"time"
 )
 
 // A ClientToken is a token that a server gave to a client in a NEW_TOKEN frame:
 // with it, the next connection need not prove its address (RFC 9000 §8.1.3).
 type ClientToken struct {
-	data []byte
+	data        []byte
+	greaseUntil time.Time // see greaseMemory; zero: the server did not say that it may be greased
 }
 
 // A TokenStore keeps tokens from one connection for the next. Its methods are

@@ -90,6 +90,12 @@ func (x *Sender) headers(f *Flight) {
 			wire.AppendShort(b, f.dst, pn, f.pnLen, phase)
 		}
 	}
+	if x.grease {
+		bits := rand.Uint64() // one for each of maxSegments packets
+		for i := range f.n {
+			f.buf[i*f.size] ^= byte(bits>>i&1) * wire.QUICBit
+		}
+	}
 }
 
 // header is how long they will be, and how long the packet numbers in them.

@@ -77,6 +77,8 @@ type Sender struct {
 	dst   []byte // destination connection ID
 	size  int    // datagram size
 
+	grease bool // the QUIC bit of packets is random
+
 	credit, used int64 // connection flow control: the peer's MAX_DATA and the bytes sent
 	starved      bool  // a source waits for more of it
 
@@ -173,6 +175,10 @@ func (x *Sender) Stop() {
 
 // SetDst changes the destination connection ID from the next flight on.
 func (x *Sender) SetDst(id []byte) { x.dst = id }
+
+// SetGrease says whether the peer takes packets without the QUIC bit: from the next flight
+// on each one then has it or not, at random (RFC 9287 §3.1).
+func (x *Sender) SetGrease(on bool) { x.grease = on }
 
 // SetDatagramSize changes the size of datagrams from the next flight on.
 func (x *Sender) SetDatagramSize(n int) {

@@ -129,9 +129,8 @@ func (t *trace) connOf(d *datagram) *connTrace {
 func (c *connTrace) open(d *datagram) {
 	for b := d.data; len(b) > 0; {
 		if !wire.IsLong(b[0]) {
-			// Without the fixed bit it is what x/net/quic fills datagrams with. (Nobody
-			// here greases that bit.)
-			if b[0]&0x40 != 0 {
+			// Zeros are what x/net/quic fills datagrams with.
+			if len(bytes.TrimLeft(b, "\x00")) > 0 {
 				c.openShort(d, b)
 			}
 			return

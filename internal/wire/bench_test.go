@@ -35,7 +35,6 @@ func init() {
 	hotPath["ParseAck/32"] = func() { ParseAck(hotAck32, hotRanges) }
 	hotPath["AppendAck/1"] = func() { Ack{Ranges: hotRanges[:1], Delay: 40}.Append(hotBuf) }
 	hotPath["AppendShort"] = func() { AppendShort(hotBuf, hotShort[1:9], 1<<20, 3, true) }
-	hotPath["ParseShort"] = func() { ParseShort(hotShort, 8) }
 	hotPath["DstConnID"] = func() { DstConnID(hotShort, 8) }
 	hotPath["ParseLong"] = func() { ParseLong(hotLong) }
 	hotPath["AppendPadding"] = func() { Padding{N: 40}.Append(hotBuf) }

@@ -57,6 +57,9 @@ func FuzzParseLong(f *testing.F) {
 		f.Add(append(AppendLong(nil, ZeroRTT, version, []byte("dst"), nil, nil, 24, 7, 1), pad...))
 		f.Add(append(AppendRetry(nil, version, []byte("dst"), []byte("src"), []byte("token")), pad...))
 	}
+	greased := append(AppendLong(nil, Handshake, Version1, []byte("dst"), []byte("src"), nil, 24, 7, 2), pad...)
+	greased[0] ^= QUICBit
+	f.Add(greased)
 	f.Add(AppendVersionNegotiation(nil, []byte("dst"), []byte("src"), []uint32{Version1}))
 	f.Add(appendInvariants([]byte{0xc0}, 0x0a0a0a0a, pad, pad))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -92,6 +95,9 @@ func FuzzParseLong(f *testing.F) {
 			}
 		default:
 			t.Fatalf("type %v in a long header", h.Type)
+		}
+		if h.Greased {
+			canonical[0] &^= QUICBit
 		}
 		again, err := ParseLong(canonical)
 		if err != nil || again.Len != len(canonical) || !bytes.Equal(canonical[again.PNOffset:], rest) && h.Type != Retry {

@@ -21,6 +21,7 @@ type LongHeader struct {
 	Token    []byte // Initial and Retry only
 	PNOffset int    // where the packet number starts; in packets without one, where the connection IDs end
 	Len      int    // bytes of the datagram that belong to this packet
+	Greased  bool   // QUICBit is 0, in a version that sets it
 }
 
 // ParseLong reads the long header at the beginning of b, which may go on with
@@ -28,6 +29,9 @@ type LongHeader struct {
 // invariants of RFC 8999 §5.1 are read: Type is VersionNegotiation for version 0
 // and UnknownVersion otherwise, and the packet extends to the end of b. For a
 // Retry, Token is filled and the integrity tag is the last 16 bytes of b.
+//
+// A packet that is Greased must be dropped, too, by whoever has not said that such ones are
+// welcome (RFC 9000 §17.2, RFC 9287 §3).
 //
 // The error is ErrInvalidHeader: the packet, and all that follows it in the
 // datagram, must be dropped.
@@ -55,11 +59,11 @@ func ParseLong(b []byte) (LongHeader, error) {
 		return h, nil
 	}
 
-	// RFC 9000 §17.2: a zero fixed bit is not a packet of this version, and
-	// longer connection IDs are to be dropped.
-	if b0&fixedBit == 0 || len(h.Dst) > MaxConnIDLen || len(h.Src) > MaxConnIDLen {
+	// RFC 9000 §17.2: longer connection IDs are to be dropped.
+	if len(h.Dst) > MaxConnIDLen || len(h.Src) > MaxConnIDLen {
 		return LongHeader{}, ErrInvalidHeader
 	}
+	h.Greased = b0&fixedBit == 0
 	h.Type = typeFromBits(b0, h.Version)
 	if h.Type == Retry {
 		// RFC 9000 §17.2.5.2: a client discards a Retry with an empty token.

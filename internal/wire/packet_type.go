@@ -46,8 +46,14 @@ const MaxConnIDLen = 20
 
 const (
 	headerFormBit = 0x80 // RFC 8999 §5: set in long headers
-	fixedBit      = 0x40 // RFC 9000 §17.2, §17.3
+	fixedBit      = QUICBit
 )
+
+// QUICBit of a packet's first byte is 1 in versions 1 and 2 (RFC 9000 §17.2, §17.3),
+// unless both ends have agreed that it has no meaning (RFC 9287). Header protection
+// leaves it as it is, but it is part of what a packet's tag covers: it is to be changed
+// before the packet is sealed.
+const QUICBit = 0x40
 
 // IsLong reports whether b0 begins a packet with a long header (RFC 8999 §5).
 func IsLong(b0 byte) bool { return b0&headerFormBit != 0 }

@@ -19,15 +19,3 @@ func AppendShort(b, dst []byte, pn int64, pnLen int, keyPhase bool) []byte {
 	b = append(b, dst...)
 	return AppendPN(b, pn, pnLen)
 }
-
-// ParseShort checks what can be seen of a 1-RTT packet before header protection
-// is removed, and finds its Destination Connection ID, of connIDLen bytes, which
-// aliases b. The packet number starts at 1+connIDLen. The error is
-// ErrInvalidHeader: the packet must be dropped.
-func ParseShort(b []byte, connIDLen int) (dst []byte, err error) {
-	// RFC 9000 §17.3.1: packets with a zero fixed bit must be discarded.
-	if len(b) < 1+connIDLen || b[0]&(headerFormBit|fixedBit) != fixedBit {
-		return nil, ErrInvalidHeader
-	}
-	return b[1 : 1+connIDLen : 1+connIDLen], nil
-}

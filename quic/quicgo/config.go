@@ -59,7 +59,8 @@ func ConfigToVolley(c *quicgo.Config) (*quic.Config, error) {
 
 // ConfigFromVolley is the way back from [ConfigToVolley]. Beside TokenStore and
 // AllowConnectionWindowIncrease, Scheduler, CongestionControl and MaxPacketSize have
-// nothing to go to, and are an error unless they have the zero value.
+// nothing to go to, and are an error unless they have the zero value. DisableQUICBitGreasing is
+// not an error: quic-go does not grease.
 func ConfigFromVolley(v *quic.Config) (*quicgo.Config, error) {
 	if v == nil {
 		return nil, nil
