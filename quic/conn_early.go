@@ -56,6 +56,8 @@ func makeTicket(p *wire.TransportParams) []byte {
 	q := wire.TransportParams{
 		OriginalDst:                    []byte{}, // required of a server's parameters
 		InitialSrc:                     []byte{},
+		MaxIdleTimeout:                 p.MaxIdleTimeout,
+		MaxUDPPayload:                  p.MaxUDPPayload,
 		InitialMaxData:                 p.InitialMaxData,
 		InitialMaxStreamDataBidiLocal:  p.InitialMaxStreamDataBidiLocal,
 		InitialMaxStreamDataBidiRemote: p.InitialMaxStreamDataBidiRemote,
@@ -115,6 +117,7 @@ func (c *Conn) startEarly(suite uint16, secret []byte) error {
 		c.qlog.restored(z.remembered)
 	}
 	c.useParams(z.remembered)
+	c.mtu.setPeerLimit(z.remembered)
 	c.snd.StartEarly(sealer, uint32(c.version), c.ids.dst(), connIDBytes(&c.ids.local[0].id))
 	close(z.ready)
 	return nil

@@ -19,6 +19,7 @@ type connIDs struct {
 	active    int64    // sequence number of the one we send to
 	retired   int64    // the peer's largest Retire Prior To
 	retiring  []int64  // RETIRE_CONNECTION_ID frames not acknowledged
+	spent     spans    // … and those that we have retired of our own accord, above that
 	gone      []goneID // ours that the peer has retired, in order of time
 	fixed     bool     // the peer has chosen its first ID
 	active0   ConnectionID
@@ -194,12 +195,13 @@ func (c *Conn) onNewConnectionID(f wire.NewConnectionID) error {
 		// Late: retired before it came (RFC 9000 §5.1.2).
 		return c.retireRemote(f.Seq)
 	}
-	if !known {
+	if !known && !ids.spent.contains(f.Seq) { // else a copy came late
 		token := f.ResetToken
 		ids.remote = append(ids.remote, remoteID{seq: f.Seq, id: ConnectionIDFromBytes(f.ID), token: &token})
 	}
 	if f.RetirePriorTo > ids.retired {
 		ids.retired = f.RetirePriorTo
+		ids.spent.remove(0, ids.retired-1)
 		c.movePathIDs()
 		for i := 0; i < len(ids.remote); i++ {
 			r := ids.remote[i]
@@ -299,6 +301,7 @@ func (c *Conn) releaseID(q *path) {
 	}
 	c.dropResetToken(r.token)
 	c.ids.remote = slices.DeleteFunc(c.ids.remote, func(o remoteID) bool { return o.seq == seq })
+	c.ids.spent.add(seq, seq)
 	if err := c.retireRemote(seq); err != nil {
 		c.failLocked(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/volley-quic/volley/internal/recovery"
+	"github.com/volley-quic/volley/internal/wire"
 )
 
 const (
@@ -59,8 +60,9 @@ func (m *mtuState) begin() {
 }
 
 // setPeerLimit keeps to what the peer takes (max_udp_payload_size, RFC 9000 §18.2).
-func (m *mtuState) setPeerLimit(n int) {
-	m.ceiling = min(m.ceiling, n)
+func (m *mtuState) setPeerLimit(p *wire.TransportParams) {
+	n := int(min(p.MaxUDPPayload, maxPacketSize))
+	m.ceiling = min(int(m.c.config.MaxPacketSize), n)
 	if m.base > n {
 		m.base, m.low = n, n
 		m.c.snd.SetDatagramSize(n)

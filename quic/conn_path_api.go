@@ -42,7 +42,7 @@ func (c *Conn) AddPath(t *Transport) (*Path, error) {
 		return nil, errServerMoves
 	}
 	c.mu.Lock()
-	forbidden := c.params != nil && c.params.DisableActiveMigration && !c.paths.active.preferred
+	forbidden := c.mayNotMove()
 	c.mu.Unlock()
 	if forbidden {
 		return nil, errMoveForbidden
@@ -56,12 +56,26 @@ func (c *Conn) AddPath(t *Transport) (*Path, error) {
 	return &Path{conn: c, transport: t, closed: make(chan struct{})}, nil
 }
 
+// mayNotMove reports whether the server wants no packets from another address of ours, other
+// than to its preferred address (RFC 9000 §9). The mutex is held.
+func (c *Conn) mayNotMove() bool {
+	return c.params != nil && c.params.DisableActiveMigration && !c.paths.active.preferred
+}
+
 // Probe sends challenges on the path, once the handshake is confirmed, until the server
 // answers one: then the path is validated. It returns ctx's cause if ctx ends before,
 // [ErrPathClosed] if the path is closed, and why the connection is over if it is. A path
 // that was validated before has to prove itself again.
 func (p *Path) Probe(ctx context.Context) error {
 	c := p.conn
+	// What the server allows may come later than the path.
+	select {
+	case <-c.handshakeDone:
+	case <-p.closed:
+		return ErrPathClosed
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 	done := make(chan struct{})
 	c.mu.Lock()
 	q, err := p.probe(done)
@@ -102,6 +116,8 @@ func (p *Path) probe(done chan struct{}) (*path, error) {
 		return nil, ErrPathClosed
 	case c.closeErr != nil:
 		return nil, c.closeErr
+	case c.mayNotMove():
+		return nil, errMoveForbidden
 	}
 	q, err := p.open(now)
 	if err != nil {

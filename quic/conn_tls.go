@@ -294,7 +294,7 @@ func (c *Conn) onParams(b []byte) error {
 	c.rec.SetMaxAckDelay(p.MaxAckDelay)
 	c.setGrease(p.GreaseQUICBit)
 	c.useParams(p)
-	c.mtu.setPeerLimit(int(min(p.MaxUDPPayload, maxPacketSize)))
+	c.mtu.setPeerLimit(p)
 	return nil
 }
 

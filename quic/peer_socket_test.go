@@ -21,6 +21,7 @@ type actorSocket struct {
 	out     []sent        // from Volley, not collected yet
 	refuse  func(n int) error
 	check   func(n int, to net.Addr) // sees every datagram as it is sent
+	first   func(b byte)             // … and its first byte
 	others  []net.Addr               // where Volley may send to, too
 
 	wrote chan struct{} // capacity 1: something was added to out
@@ -92,6 +93,9 @@ func (s *actorSocket) WriteTo(b []byte, to net.Addr) (int, error) {
 	}
 	if s.check != nil {
 		s.check(len(b), to)
+	}
+	if s.first != nil {
+		s.first(b[0])
 	}
 	s.out = append(s.out, sent{time.Now(), bytes.Clone(b), from, to})
 	signal(s.wrote)
