@@ -38,8 +38,8 @@ func for2s(err error, f func(s udp.Sending) bool) func(int, udp.Sending) udp.Ver
 
 func all(udp.Sending) bool { return true }
 
-// Whatever the kernel says to a send, or to a read, the connection lives and the bytes
-// arrive, in good time once the kernel is willing again.
+// quic-go#2809, #2258: whatever the kernel says to a send, or to a read, the connection lives
+// and the bytes arrive, in good time once the kernel is willing again.
 func TestNetworkErrnos(t *testing.T) {
 	size := less[int64](2_000_000)
 	tests := []struct {

@@ -167,7 +167,8 @@ func TestNetworkPacerWakesItself(t *testing.T) {
 }
 
 // RFC 9002 §7.8: the window does not grow while the application sends less than it
-// allows, and does while it sends all it can.
+// allows, and does while it sends all it can, though the pacer holds it back
+// (picoquic#1485, s2n-quic PR#1367).
 func TestNetworkWindowFollowsNeed(t *testing.T) {
 	virtual(t, func(w *world) {
 		conf := w.wide()
@@ -202,7 +203,7 @@ func TestNetworkWindowFollowsNeed(t *testing.T) {
 	})
 }
 
-// Random loss is no black hole: for a minute of bulk at 2 % loss, datagrams keep the size
+// quinn#1855, #2791: random loss is no black hole: for a minute of bulk at 2 % loss, datagrams keep the size
 // that was found.
 func TestNetworkLossIsNoBlackHole(t *testing.T) {
 	virtual(t, func(w *world) {

@@ -338,8 +338,8 @@ func TestNetworkEveryWriteLeaves(t *testing.T) {
 	})
 }
 
-// A flight is one system call's worth, and a lone write leaves with no timer: bytes that
-// are written together leave together.
+// deno#20569: a flight is one system call's worth, and a lone write leaves with no timer:
+// bytes that are written together leave together.
 func TestNetworkSmallWrites(t *testing.T) {
 	// How many packets small writes become depends on who runs when: here, one at a time.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
