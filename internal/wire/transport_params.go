@@ -35,6 +35,10 @@ const (
 	paramMaxDatagramFrame       = 0x20       // RFC 9221 §3
 	paramGreaseQUICBit          = 0x2ab2     // RFC 9287 §3
 	paramMinAckDelay            = 0xff04de1b // draft-ietf-quic-ack-frequency
+
+	// What reset_stream_at was up to version 07 of the draft: there are peers that know
+	// nothing else, and the frame is the same.
+	paramOldResetStreamAt = 0x17f7586d2cb571
 )
 
 // What an absent parameter means (RFC 9000 §18.2).
@@ -147,6 +151,7 @@ func (p *TransportParams) Append(b []byte) []byte {
 	}
 	if p.ResetStreamAt {
 		b = appendParam(b, paramResetStreamAt, nil)
+		b = appendParam(b, paramOldResetStreamAt, nil)
 	}
 	b = appendIntParam(b, paramMaxDatagramFrame, uint64(p.MaxDatagramFrame), 0)
 	if p.GreaseQUICBit {
@@ -283,7 +288,7 @@ func (p *TransportParams) set(id uint64, value []byte, fromServer bool) error {
 		p.RetrySrc = v.connID()
 	case paramVersionInformation:
 		p.VersionInformation = v.versions(fromServer)
-	case paramResetStreamAt:
+	case paramResetStreamAt, paramOldResetStreamAt:
 		p.ResetStreamAt = true
 	case paramMaxDatagramFrame:
 		p.MaxDatagramFrame = int64(v.int(0, MaxVarint))

@@ -182,6 +182,9 @@ func TestTransportParamLimits(t *testing.T) {
 
 		{"disable_active_migration with a value", false, clientMust + param(paramDisableActiveMigration, "00"), false},
 		{"reset_stream_at with a value", false, clientMust + param(paramResetStreamAt, "00"), false},
+		{"reset_stream_at as of old with a value", false, clientMust + param(paramOldResetStreamAt, "00"), false},
+		{"reset_stream_at in both codepoints", false, clientMust + param(paramResetStreamAt, "") + param(paramOldResetStreamAt, ""), true},
+		{"reset_stream_at twice", false, clientMust + param(paramResetStreamAt, "") + param(paramResetStreamAt, ""), false},
 		{"grease_quic_bit with a value", false, clientMust + param(paramGreaseQUICBit, "00"), false},
 
 		{"preferred_address with a 20-byte ID", true, serverMust + param(paramPreferredAddress, address("14"+id20)), true},
@@ -231,6 +234,20 @@ func TestTransportParamLimits(t *testing.T) {
 			t.Errorf("%s: got %+v", tt.what, p)
 		}
 		wantCode(t, tt.what, err, TransportParameterError)
+	}
+}
+
+// Version 08 of the draft has a codepoint of its own; peers know one of the two, or both.
+func TestResetStreamAtHasTwoCodepoints(t *testing.T) {
+	const now, before = "1d00", "c017f7586d2cb57100"
+	b := (&TransportParams{InitialSrc: []byte{0xc0}, ResetStreamAt: true}).Append(nil)
+	for _, said := range []string{now, before} {
+		if !bytes.Contains(b, unhex(t, said)) {
+			t.Errorf("%x does not say %s", b, said)
+		}
+		if p, err := ParseTransportParams(unhex(t, clientMust+said), false); err != nil || !p.ResetStreamAt {
+			t.Errorf("%s is read as %+v, %v", said, p, err)
+		}
 	}
 }
 
