@@ -134,8 +134,10 @@ type Config struct {
 	// EnableDatagrams offers unreliable datagrams to the peer (RFC 9221).
 	EnableDatagrams bool
 
-	// EnableStreamResetPartialDelivery is to offer RESET_STREAM_AT to the peer
-	// (draft-ietf-quic-reliable-stream-reset). It has no effect yet.
+	// EnableStreamResetPartialDelivery offers the peer that it may reset streams with
+	// RESET_STREAM_AT (draft-ietf-quic-reliable-stream-reset): then Read returns the
+	// bytes that the peer has marked before the [StreamError]. It is the peer's offer,
+	// not this one, that lets [SendStream.SetReliableBoundary] have an effect.
 	EnableStreamResetPartialDelivery bool
 
 	// Scheduler, if set, makes the scheduler of each connection: it decides which

@@ -19,7 +19,7 @@ const (
 	frameMaxStreams // ID: 0 bidirectional, 1 unidirectional
 	frameMaxStreamData
 	frameStopSending
-	frameReset
+	frameReset // A: reliable size
 	frameStreamBlocked
 	frameBlocked
 	frameStreamsBlocked // ID as frameMaxStreams
@@ -198,6 +198,9 @@ func (c *Conn) appendFrame(f *sender.Flight, q recovery.Frame) bool {
 		if !ok {
 			return true
 		}
+		if reliable := s.send.ReliableSize(); reliable > 0 {
+			return c.appendResetAt(f, q, s.send, wire.ResetStreamAt{ID: q.ID, Code: code, FinalSize: size, ReliableSize: reliable})
+		}
 		fr := wire.ResetStream{ID: q.ID, Code: code, FinalSize: size}
 		if b := f.Tail(fr.Len()); b != nil {
 			f.Wrote(len(fr.Append(b)), true, q)
@@ -284,7 +287,7 @@ func (m *monitor) FrameAcked(f recovery.Frame) {
 		c.spaces[sp].acks.told(f.A)
 	case frameReset:
 		if s := c.streams.sendByID(f.ID); s != nil {
-			s.send.ResetAcked()
+			s.send.ResetAcked(f.A)
 		}
 	case frameStopSending:
 		if r := c.streams.recvByID(f.ID); r != nil {
@@ -312,7 +315,7 @@ func (m *monitor) FrameLost(f recovery.Frame) {
 		return
 	case frameReset:
 		if s := c.streams.sendByID(f.ID); s != nil {
-			s.send.ResetLost()
+			s.send.ResetLost(f.A)
 		}
 	case frameMaxStreamData:
 		if r := c.streams.recvByID(f.ID); r != nil {

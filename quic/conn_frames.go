@@ -113,6 +113,8 @@ func (c *Conn) onFrame(sp recovery.Space, f wire.Frame, now time.Time) error {
 		c.confirm(now)
 	case wire.ResetStream:
 		return c.onResetStream(f)
+	case wire.ResetStreamAt:
+		return c.onResetStreamAt(f)
 	case wire.StopSending:
 		return c.onStopSending(f)
 	case wire.MaxData:
@@ -145,10 +147,14 @@ func (c *Conn) onFrame(sp recovery.Space, f wire.Frame, now time.Time) error {
 	case wire.ConnectionClose:
 		c.onClose(f, now)
 	default:
-		// What we did not offer (RESET_STREAM_AT, ACK frequency).
-		return &wire.Error{Code: wire.FrameEncodingError, Reason: "frame of an extension that was not negotiated: " + f.String()}
+		return notNegotiated(f)
 	}
 	return nil
+}
+
+// notNegotiated is the error of a frame of an extension that we did not offer.
+func notNegotiated(f wire.Frame) error {
+	return &wire.Error{Code: wire.FrameEncodingError, Reason: "frame of an extension that was not negotiated: " + f.String()}
 }
 
 func violation(frame uint64, reason string) error {

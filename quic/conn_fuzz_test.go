@@ -43,6 +43,11 @@ func FuzzFrames(f *testing.F) {
 		packets(role, []wire.Frame{wire.ConnectionClose{Code: 3, FrameType: 9}})
 		packets(role, []wire.Frame{wire.Datagram{Data: []byte("d")}, wire.ResetStreamAt{ID: mine, ReliableSize: 3}, wire.AckFrequency{}, wire.ImmediateAck{}})
 		packets(role|16, []wire.Frame{wire.Ping{}}, []wire.Frame{stream0(mine, 0, "hello", true)}, []wire.Frame{wire.PathChallenge{}})
+		at := func(final, reliable int64) wire.Frame {
+			return wire.ResetStreamAt{ID: mine | uni, Code: 7, FinalSize: final, ReliableSize: reliable}
+		}
+		packets(role|32, []wire.Frame{stream0(mine|uni, 3, "lo", false), at(9, 5)}, []wire.Frame{at(9, 4), stream0(mine|uni, 0, "hello", false)}, []wire.Frame{wire.ResetStream{ID: mine | uni, Code: 7, FinalSize: 9}})
+		packets(role|32, []wire.Frame{wire.StopSending{ID: yours, Code: 8}, ack(2)}, []wire.Frame{wire.MaxStreamData{ID: yours + 4, Max: 1 << 40}, wire.MaxData{Max: 1 << 40}})
 		packets(role|2, []wire.Frame{wire.Crypto{Off: 3, Data: []byte("late")}, wire.Ping{}}, []wire.Frame{wire.Crypto{Data: []byte{2, 0, 0}}})
 		packets(role|4, []wire.Frame{wire.Crypto{Off: 3, Data: []byte("late")}, ack(0)}, []wire.Frame{wire.Crypto{Data: []byte{20, 0, 0, 32}}})
 	}
@@ -55,8 +60,12 @@ func FuzzFrames(f *testing.F) {
 			typ := wire.OneRTT
 			p := newActor(t, volley, func(c *Config) {
 				c.EnableDatagrams = data[0]&8 != 0
+				c.EnableStreamResetPartialDelivery = data[0]&32 != 0
 				c.KeepAlivePeriod = time.Second
-			}, windows(1000, 5000), credit(2000, 8000), func(tp *wire.TransportParams) { tp.GreaseQUICBit = data[0]&16 != 0 })
+			}, windows(1000, 5000), credit(2000, 8000), func(tp *wire.TransportParams) {
+				tp.GreaseQUICBit = data[0]&16 != 0
+				tp.ResetStreamAt = data[0]&32 != 0
+			})
 			p.watching.loose = true
 			switch data[0] >> 1 & 3 {
 			case 1:
@@ -152,6 +161,9 @@ func use(p *actor) {
 			if _, err := s.Write(make([]byte, 3000)); err == nil && n%2 == 0 {
 				s.Close()
 			} else {
+				if n%4 == 1 {
+					s.SetReliableBoundary()
+				}
 				s.CancelWrite(2)
 			}
 		}

@@ -62,6 +62,7 @@ func (c *Conn) ConnectionState() ConnectionState {
 		GSO:                        c.paths.active.transport.udpConn().CanGSO() && c.paths.active.route.GSO(),
 	}
 	s.SupportsDatagrams.Local = c.config.EnableDatagrams
+	s.SupportsStreamResetPartialDelivery.Local = c.config.EnableStreamResetPartialDelivery
 	if c.params != nil {
 		s.SupportsDatagrams.Remote = c.params.MaxDatagramFrame > 0
 		s.SupportsStreamResetPartialDelivery.Remote = c.params.ResetStreamAt

@@ -77,6 +77,7 @@ func (c *Conn) ownParams() *wire.TransportParams {
 		MaxAckDelay:                    maxAckDelay,
 		ActiveConnIDLimit:              activeConnIDLimit,
 		MaxDatagramFrame:               datagrams,
+		ResetStreamAt:                  cf.EnableStreamResetPartialDelivery,
 		GreaseQUICBit:                  c.greases,
 	}
 }

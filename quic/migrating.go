@@ -60,14 +60,13 @@
 //     quic-go, from the 129th on by Volley.
 //   - "ReadNonQUICPacket after Close" returns [ErrTransportClosed], as all other methods of
 //     the [Transport] do; quic-go's error has no type.
-//   - "RESET_STREAM_AT": partial delivery is not offered yet, and SetReliableBoundary has
-//     no effect, as with a peer that does not offer it.
 //
 // # What is the same, though one might ask
 //
 //   - CloseWithError does not wait for bytes that are unsent or unacknowledged: the peer's
 //     streams end with an [ApplicationError]. Calls that wait return it, too.
-//   - CancelWrite drops what is unsent. The final size is what was sent once.
+//   - CancelWrite drops what is unsent, but for what [SendStream.SetReliableBoundary] has
+//     marked, if the peer offers RESET_STREAM_AT. The final size is what was sent once.
 //   - The cause of a stream's context is [ErrStreamClosed] after Close, the [StreamError]
 //     after CancelWrite or a STOP_SENDING of the peer, and else the connection's error;
 //     what came first counts.

@@ -53,6 +53,7 @@ type watched struct {
 	final   int64 // -1: unknown
 	reset   bool
 	code    uint64
+	spared  int64 // bytes that may follow a reset: RESET_STREAM_AT
 }
 
 func (w *watch) init(p *actor) {
@@ -245,15 +246,9 @@ func (w *watch) frame(sp recovery.Space, pkt *sentPacket, f wire.Frame) {
 	case wire.Stream:
 		w.stream(f)
 	case wire.ResetStream:
-		s := w.watched(f.ID)
-		if s.reset && (s.code != f.Code || s.final != f.FinalSize) {
-			p.Errorf("%v changes what was said before: %d, %d", f, s.code, s.final)
-		}
-		if s.final >= 0 && s.final != f.FinalSize || s.highest > f.FinalSize {
-			p.Errorf("%v: the final size was %d, the highest offset %d", f, s.final, s.highest)
-		}
-		s.reset, s.code, s.final = true, f.Code, f.FinalSize
-		w.credit(f.ID, s, f.FinalSize)
+		w.reset(f, wire.ResetStreamAt{ID: f.ID, Code: f.Code, FinalSize: f.FinalSize})
+	case wire.ResetStreamAt:
+		w.reset(f, f)
 	case wire.MaxData:
 		if f.Max < w.saidMaxData {
 			p.Errorf("%v after %d", f, w.saidMaxData)
@@ -285,14 +280,29 @@ func (w *watch) watched(id int64) *watched {
 	return s
 }
 
+// reset checks a RESET_STREAM, which spares nothing, or a RESET_STREAM_AT.
+func (w *watch) reset(said wire.Frame, f wire.ResetStreamAt) {
+	p := w.p
+	p.Helper()
+	s := w.watched(f.ID)
+	if s.reset && (s.code != f.Code || s.final != f.FinalSize || s.spared < f.ReliableSize) {
+		p.Errorf("%v changes what was said before: %d, %d, %d", said, s.code, s.final, s.spared)
+	}
+	if s.final >= 0 && s.final != f.FinalSize || s.highest > f.FinalSize {
+		p.Errorf("%v: the final size was %d, the highest offset %d", said, s.final, s.highest)
+	}
+	s.reset, s.code, s.final, s.spared = true, f.Code, f.FinalSize, f.ReliableSize
+	w.credit(f.ID, s, f.FinalSize)
+}
+
 func (w *watch) stream(f wire.Stream) {
 	p := w.p
 	p.Helper()
 	s := w.watched(f.ID)
 	end := f.Off + int64(len(f.Data))
 	switch {
-	case s.reset:
-		p.Errorf("%v after RESET_STREAM", f)
+	case s.reset && (f.Fin || end > s.spared):
+		p.Errorf("%v after a reset that spared %d bytes", f, s.spared)
 	case s.final >= 0 && end > s.final, f.Fin && s.final >= 0 && end != s.final, f.Fin && end < s.highest:
 		p.Errorf("%v: the final size was %d, the highest offset %d", f, s.final, s.highest)
 	case len(f.Data) == 0 && !f.Fin && f.Off > 0:

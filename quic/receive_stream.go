@@ -19,15 +19,18 @@ func (s *ReceiveStream) StreamID() StreamID { return StreamID(s.recv.ID()) }
 
 // Read reads what has arrived, in order, and waits if there is nothing. At the end of
 // the stream it returns io.EOF, after CancelRead or if the peer cancelled a
-// [StreamError].
+// [StreamError]. What the peer has marked as reliable ([SendStream.SetReliableBoundary])
+// comes before that.
 func (s *ReceiveStream) Read(p []byte) (int, error) { return s.recv.Read(p) }
 
 // Peek copies the next len(p) bytes without consuming them, and waits until they are
-// there. If the stream ends before, it returns what there is and io.EOF.
+// there. If the stream ends before, it returns what there is and io.EOF, or the
+// [StreamError] if the peer has cancelled it behind bytes that it has marked as reliable.
 func (s *ReceiveStream) Peek(p []byte) (int, error) { return s.recv.Peek(p) }
 
-// CancelRead tells the peer to stop (STOP_SENDING) and discards what arrives. Blocked
-// and later reads fail with a [StreamError]. After the end of the stream it does nothing.
+// CancelRead tells the peer to stop (STOP_SENDING), unless it has cancelled the stream
+// itself, and discards what arrives. Blocked and later reads fail with a [StreamError].
+// After the end of the stream it does nothing.
 func (s *ReceiveStream) CancelRead(code StreamErrorCode) { s.recv.Cancel(uint64(code)) }
 
 // SetReadDeadline makes reads, also those under way, fail with os.ErrDeadlineExceeded

@@ -123,7 +123,7 @@ func (s *SendStream) Close() error { return s.send.Close() }
 func (s *SendStream) CloseWith(p []byte) (int, error) { return s.send.CloseWith(p) }
 
 // CancelWrite ends the stream abruptly (RESET_STREAM): what is not delivered may never
-// be. Blocked and later writes fail with a [StreamError]. After the stream is over it
+// be, but for what [SendStream.SetReliableBoundary] has marked. Blocked and later writes fail with a [StreamError]. After the stream is over it
 // does nothing.
 func (s *SendStream) CancelWrite(code StreamErrorCode) { s.send.Cancel(uint64(code)) }
 
@@ -153,10 +153,21 @@ func (s *SendStream) SetPriority(urgency int8, incremental bool) {
 	}
 }
 
-// SetReliableBoundary marks what was written so far as to be delivered even if the
-// stream is cancelled. The extension that it needs is not offered yet, so it does
-// nothing, as in quic-go with such a peer.
-func (s *SendStream) SetReliableBoundary() {}
+// SetReliableBoundary marks what was written so far, sent or not, as to be delivered even
+// if [SendStream.CancelWrite] follows: it then ends the stream behind those bytes
+// (RESET_STREAM_AT, draft-ietf-quic-reliable-stream-reset), and the peer reads them before
+// the [StreamError]. Called again it marks more. If the peer asks to stop, by its
+// CancelRead, nothing is delivered any more.
+//
+// It has an effect if the peer offers the extension
+// ([Config.EnableStreamResetPartialDelivery]), which ConnectionState tells, and the stream
+// was not cancelled before.
+//
+// Of [SendStream.SendFrom] and [SendStream.ReadFrom] the bytes are marked that they have
+// taken by then. After CancelWrite a source is not asked any more, so with
+// [emit.Tuning.Reread], and the modes that imply it, the bytes arrive up to the first one
+// that is lost on the way.
+func (s *SendStream) SetReliableBoundary() { s.send.SetReliableBoundary() }
 
 // SetWriteBuffer sets the watermarks of the write buffer in bytes of unsent data: a
 // writer waits above high, and goes on when low is reached. The default is in package

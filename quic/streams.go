@@ -76,7 +76,13 @@ func (ss *streams) setParams(p *wire.TransportParams) {
 	ss.setLimit(false, p.InitialMaxStreamsBidi)
 	ss.setLimit(true, p.InitialMaxStreamsUni)
 	for id, h := range ss.open {
-		if h.send != nil && h.send.send.SetCredit(ss.sendCredit(id)) {
+		if h.send == nil {
+			continue
+		}
+		if p.ResetStreamAt {
+			h.send.send.AllowResetAt()
+		}
+		if h.send.send.SetCredit(ss.sendCredit(id)) {
 			h.send.st.CreditRose()
 		}
 	}
@@ -159,6 +165,9 @@ func (ss *streams) make(id int64) *halves {
 	host := (*monitor)(ss.c)
 	if id&uniBit == 0 || ss.ours(id) {
 		s := &SendStream{conn: ss.c, send: stream.NewSend(id, host, ss.sendCredit(id))}
+		if p := ss.c.params; p != nil && p.ResetStreamAt {
+			s.send.AllowResetAt()
+		}
 		s.st = ss.c.snd.NewStream(s.send)
 		h.send = s
 	}

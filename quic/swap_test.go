@@ -229,11 +229,6 @@ var differences = map[string]difference{
 		"\"closed\"", "ErrTransportClosed net.ErrClosed \"quic: transport closed\"",
 		"the error of everything else on a closed Transport",
 	},
-	"RESET_STREAM_AT": {
-		"local true, remote true\n\"reliable\", StreamError \"stream 2 canceled by remote with error code 5\"",
-		"local false, remote false\n\"\", StreamError \"stream 2 canceled by remote with error code 5\"",
-		"not there yet",
-	},
 }
 
 func TestBehaviourIsThatOfQUICGo(t *testing.T) {

@@ -289,6 +289,9 @@ func (a *asker) step() (more bool, err error) {
 	x := a.st.x
 	x.host.Lock()
 	defer x.host.Unlock()
+	if err := a.st.send.Err(); err != nil {
+		return false, err // reset or closed meanwhile
+	}
 	placing := a.inPlace() && !a.lost() && !a.ended()
 	if !placing {
 		x.passOn(a)
@@ -449,7 +452,7 @@ func (a *asker) askAgain() error {
 	p := b.Bytes()[:n:n]
 	var err error
 	got := 0
-	for got < n && err == nil {
+	for got < n && err == nil && s.Err() == nil {
 		var m int
 		m, err = a.ask(p[got:], off+a.base+int64(got))
 		st.stats.Calls++
@@ -467,6 +470,10 @@ func (a *asker) askAgain() error {
 		got += m
 	}
 	st.stats.Reread += uint64(got)
+	if err := s.Err(); err != nil {
+		b.Release()
+		return err
+	}
 	same := got == n
 	for q := p; same && len(lens) > 0; lens, hashes = lens[1:], hashes[1:] {
 		same = maphash.Bytes(a.seed, q[:lens[0]]) == hashes[0]

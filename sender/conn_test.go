@@ -436,7 +436,12 @@ func (h *host) SendReady(s *stream.Send) {
 	h.inside()
 	if _, _, ok := s.ResetDue(); ok {
 		code, size, _ := s.ResetDue()
-		h.control = append(h.control, due{wire.ResetStream{ID: s.ID(), Code: code, FinalSize: size}, recovery.Frame{Kind: 2, ID: s.ID()}})
+		var f wire.Frame = wire.ResetStream{ID: s.ID(), Code: code, FinalSize: size}
+		reliable := s.ReliableSize()
+		if reliable > 0 {
+			f = wire.ResetStreamAt{ID: s.ID(), Code: code, FinalSize: size, ReliableSize: reliable}
+		}
+		h.control = append(h.control, due{f, recovery.Frame{Kind: 2, ID: s.ID(), A: reliable}})
 		s.ResetSent()
 	}
 	if s.HasPending() {
@@ -485,7 +490,7 @@ func (h *host) After(f func()) {
 func (h *host) FrameAcked(f recovery.Frame) {
 	h.inside()
 	if f.Kind == 2 {
-		h.streams[f.ID].ResetAcked()
+		h.streams[f.ID].ResetAcked(f.A)
 	}
 	h.gone = append(h.gone, due{record: f})
 }
@@ -493,7 +498,7 @@ func (h *host) FrameAcked(f recovery.Frame) {
 func (h *host) FrameLost(f recovery.Frame) {
 	h.inside()
 	if f.Kind == 2 {
-		h.streams[f.ID].ResetLost()
+		h.streams[f.ID].ResetLost(f.A)
 	}
 	h.lost = append(h.lost, due{record: f})
 }

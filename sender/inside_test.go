@@ -389,21 +389,29 @@ func TestResetInMidPass(t *testing.T) {
 	}
 }
 
-// A reset between an asker's wake-up and its step: nothing leaves after it.
+// A reset between an asker's wake-up and its step: nothing leaves after it, and the source
+// is not asked any more.
 func TestResetBeforeStep(t *testing.T) {
 	for _, tuning := range modes {
 		c := newConn(t, setup{dst: 4})
 		s := c.open(0, plenty)
 		c.do(func() { s.st.SetTuning(tuning) })
-		a := c.begin(s, c.source(s, 400_000), 0, -1)
+		src := c.source(s, 400_000)
+		a := c.begin(s, src, 0, -1)
 		c.step(a)
 		c.step(a)
+		calls := len(src.calls)
 		c.do(func() {
 			a.ready()
 			s.StopSending(1)
 		})
-		a.step()
+		if more, err := a.step(); more || err == nil {
+			t.Errorf("%s: more to do %v, %v", name(tuning), more, err)
+		}
 		c.run()
+		if len(src.calls) != calls {
+			t.Errorf("%s: the source is asked after the reset", name(tuning))
+		}
 		if !c.peer.wasReset(0) {
 			t.Errorf("%s: not reset", name(tuning))
 		}

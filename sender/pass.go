@@ -198,9 +198,10 @@ func (x *Sender) pass(f *Flight, st *Stream, most int) (slots int) {
 		x.latest = st
 		return 1
 	}
-	// With Reread new bytes of the source are not kept once they are packed.
+	// With Reread new bytes of the source are not kept once they are packed; but those
+	// that a reset has spared are, as it is not asked again.
 	var kept = true
-	if a := st.asker; a != nil && a.reread && !lost {
+	if a := st.asker; a != nil && a.reread && !lost && s.Err() == nil {
 		if kept = start < a.from; kept && start+int64(left) > a.from {
 			left, fin = int(a.from-start), false
 		}

@@ -49,14 +49,15 @@ func (p packet) String() string { return fmt.Sprintf("%d (%d bytes): %v", p.pn, 
 
 // arrival is what came of one stream.
 type arrival struct {
-	from  int64  // where it begins
-	data  []byte // from there on
-	has   []bool
-	bytes int   // of has
-	final int64 // size, -1 while unknown
-	limit int64 // what it may send up to; 0: all
-	fins  int
-	reset bool
+	from     int64  // where it begins
+	data     []byte // from there on
+	has      []bool
+	bytes    int   // of has
+	final    int64 // size, -1 while unknown
+	limit    int64 // what it may send up to; 0: all
+	fins     int
+	reliable int64 // what arrives though it was reset
+	reset    bool
 }
 
 func newPeer(t testing.TB, s setup) *peer {
@@ -180,7 +181,13 @@ func (p *peer) frame(f wire.Frame) {
 		if end := a.from + int64(len(a.data)); end != f.FinalSize {
 			p.t.Errorf("stream %d was reset at %d, but %d bytes came", f.ID, f.FinalSize, end)
 		}
-		a.reset = true
+		a.reset, a.reliable = true, 0
+	case wire.ResetStreamAt:
+		a := p.stream(f.ID)
+		if end := a.from + int64(len(a.data)); end > f.FinalSize || f.ReliableSize > f.FinalSize || a.reset && f.ReliableSize > a.reliable {
+			p.t.Errorf("%v, but %d bytes came, and %d were reliable", f, end, a.reliable)
+		}
+		a.reset, a.reliable = true, f.ReliableSize
 	case wire.Stream:
 		p.data(f)
 	}
@@ -202,7 +209,7 @@ func (p *peer) skip(id, off int64) {
 
 func (p *peer) data(f wire.Stream) {
 	a := p.stream(f.ID)
-	if a.reset {
+	if a.reset && f.Off+int64(len(f.Data)) > a.reliable || a.reset && f.Fin {
 		p.t.Errorf("stream %d: bytes at %d after its reset", f.ID, f.Off) // RFC 9000 §3.1
 	}
 	if len(f.Data) == 0 && !f.Fin {

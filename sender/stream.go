@@ -76,7 +76,7 @@ func (st *Stream) pending() bool {
 // ends anything with them.
 func (st *Stream) onlyNewBytes() bool {
 	_, n, fin, lost, ok := st.send.Next(math.MaxInt32)
-	return ok && n > 0 && !fin && !lost
+	return ok && n > 0 && !fin && !lost && st.send.Err() == nil
 }
 
 // packed counts the bytes of a source in a range that was packed for the first time.

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"io"
 	"math/bits"
 	"sync"
 	"time"
@@ -45,8 +46,9 @@ type Recv struct {
 
 	read  int64
 	ready int64
-	high  int64 // end of the highest byte received; the final size once known
+	high  int64 // end of the highest byte received; last once it is known
 	final int64 // -1: unknown
+	last  int64 // where reading ends: the final size, or, after a RESET_STREAM_AT, the reliable size; -1: unknown
 
 	limit     int64 // MAX_STREAM_DATA that the peer may use
 	window    int64
@@ -56,9 +58,10 @@ type Recv struct {
 	copying int64  // a reader copies bytes below this offset right now; 0: none
 	stale   *Block // what the reader's page was in before it grew
 
-	err       error // why nothing can be read any more, but for EOF
-	want      int64 // the call that waits wants the bytes below this offset
-	stopCode  uint64
+	err       error  // why nothing can be read any more, but for ending
+	ending    error  // what follows the last byte: io.EOF, or the error of a RESET_STREAM_AT
+	want      int64  // the call that waits wants the bytes below this offset
+	code      uint64 // of our STOP_SENDING, or of the peer's RESET_STREAM_AT
 	onSize    func(int64)
 	maxDue    bool // MAX_STREAM_DATA
 	stopDue   bool // STOP_SENDING
@@ -66,13 +69,14 @@ type Recv struct {
 	cancelled bool // Cancel was called
 	told      bool // the application knows how the stream ended
 	discarded bool // what comes is not kept: cancelled, reset or closed
+	cut       bool // … from last on: a RESET_STREAM_AT came
 	done      bool // RecvDone was called, or never will be
 }
 
 // NewRecv makes the receiving half of stream id. window is the credit that
 // the peer has, maxWindow how far auto-tuning may take it, both in bytes.
 func NewRecv(id int64, h Host, window, maxWindow int64) *Recv {
-	return &Recv{h: h, id: id, final: -1, limit: window, window: window, maxWindow: max(window, maxWindow)}
+	return &Recv{h: h, id: id, final: -1, last: -1, ending: io.EOF, limit: window, window: window, maxWindow: max(window, maxWindow)}
 }
 
 // ID returns the stream's ID.
@@ -103,6 +107,10 @@ func (r *Recv) PushHeld(off int64, data []byte, fin bool, mem Memory) (newBytes 
 	}
 	if fin {
 		r.setFinal(end)
+	}
+	if r.cut {
+		end = min(end, r.last)
+		data = data[:max(end-off, 0)]
 	}
 	if end > r.high {
 		newBytes = end - r.high
@@ -135,40 +143,9 @@ func (r *Recv) PushHeld(off int64, data []byte, fin bool, mem Memory) (newBytes 
 			r.advance()
 		}
 	}
-	if r.gate.parked && (r.ready >= r.want || r.ready == r.final) {
+	if r.gate.parked && (r.ready >= r.want || r.ready == r.last) {
 		r.gate.signal()
 	}
-	r.finish()
-	return newBytes, nil
-}
-
-// Reset takes a RESET_STREAM frame; newBytes and err are as for Push. If all
-// data has arrived it is too late, and the data is read as if nothing had
-// come (RFC 9000 §3.2). Monitor held.
-func (r *Recv) Reset(code uint64, finalSize int64) (newBytes int64, err error) {
-	switch {
-	case r.final >= 0 && finalSize != r.final:
-		return 0, finalSizeError(wire.FrameResetStream, "RESET_STREAM with another final size")
-	case finalSize < r.high:
-		return 0, finalSizeError(wire.FrameResetStream, "RESET_STREAM below data received before")
-	case finalSize > r.limit:
-		return 0, flowError(wire.FrameResetStream)
-	}
-	newBytes = finalSize - r.high
-	r.high = finalSize
-	complete := r.final >= 0 && r.ready == r.final && !r.discarded
-	r.setFinal(finalSize)
-	if complete || r.done {
-		return newBytes, nil
-	}
-	r.stopDue = false // RFC 9000 §3.5: not for a stream that was reset
-	if r.err == nil {
-		r.err = errs.Reset(r.id, code, true)
-	}
-	// The bytes up to the final size count, received or not (RFC 9000 §4.5):
-	// they are given back to the connection here, once.
-	r.discard()
-	r.gate.signalAll()
 	r.finish()
 	return newBytes, nil
 }
@@ -185,7 +162,7 @@ func (r *Recv) setFinal(n int64) {
 	if r.final >= 0 {
 		return
 	}
-	r.final = n
+	r.final, r.last = n, n
 	r.maxDue = false // RFC 9000 §4.1: no credit once the size is known
 	if f := r.onSize; f != nil {
 		r.onSize = nil
@@ -200,7 +177,7 @@ func (r *Recv) finish() {
 	}
 	// What was never looked at is not over: else a peer could open, end and
 	// open streams faster than the application accepts them.
-	all := !r.discarded && r.read == r.final && (r.told || r.final > 0)
+	all := !r.discarded && r.read == r.last && (r.told || r.last > 0)
 	if all || r.cancelled || r.discarded && r.told {
 		r.done = true
 		r.h.RecvDone(r)
@@ -317,6 +294,23 @@ func (p *page) run(lo int) int {
 	return lo
 }
 
+// cut forgets the bytes from end on.
+func (p *page) cut(end int) {
+	if p.bits == nil {
+		p.hi = min(p.hi, uint16(end))
+		p.lo = min(p.lo, p.hi)
+		return
+	}
+	for i := range p.bits {
+		switch lo := i << 6; {
+		case lo >= end:
+			p.bits[i] = 0
+		case end-lo < 64:
+			p.bits[i] &= 1<<(end-lo) - 1
+		}
+	}
+}
+
 func (m *bitmap) set(lo, hi int) {
 	for lo < hi {
 		k := min(64-lo&63, hi-lo)
@@ -412,7 +406,7 @@ func (r *Recv) MaxDataLost() {
 }
 
 // StopSendingDue says that STOP_SENDING is to be sent. Monitor held.
-func (r *Recv) StopSendingDue() (code uint64, ok bool) { return r.stopCode, r.stopDue }
+func (r *Recv) StopSendingDue() (code uint64, ok bool) { return r.code, r.stopDue }
 
 // StopSendingSent says that STOP_SENDING was packed. Monitor held.
 func (r *Recv) StopSendingSent() { r.stopDue = false }
@@ -438,8 +432,8 @@ func (r *Recv) ConnClosed(err error) {
 	r.done = true
 	r.maxDue, r.stopDue = false, false
 	r.onSize = nil
-	// EOF stays EOF.
-	if r.final < 0 || r.read != r.final {
+	// EOF stays EOF, and so does what a RESET_STREAM_AT says.
+	if r.final < 0 || r.read != r.last {
 		r.discard()
 	}
 	r.gate.signalAll()

@@ -48,6 +48,20 @@ func (h *heldRuns) release(off int64) {
 	}
 }
 
+// cut lets go of what lies at off and above.
+func (h *heldRuns) cut(off int64) {
+	i := len(h.q)
+	for ; i > h.head && h.q[i-1].off >= off; i-- {
+		h.q[i-1].mem.Release()
+		h.q[i-1] = run{}
+	}
+	h.q = h.q[:i]
+	if i > h.head && h.q[i-1].end() > off {
+		n := &h.q[i-1]
+		n.data = n.data[:off-n.off]
+	}
+}
+
 // find is the index of the first run that ends above off.
 func (h *heldRuns) find(off int64) int {
 	lo, hi := h.head, len(h.q)

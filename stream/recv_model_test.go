@@ -20,6 +20,7 @@ type recvModel struct {
 	high     int64
 	final    int64
 	limit    int64
+	spared   int64 // reliable size; -1: none
 	ended    error // reset or cancelled
 	charged  int64 // what the connection was charged
 	finished bool  // told how it ended
@@ -28,7 +29,7 @@ type recvModel struct {
 
 func newRecvModel(t testing.TB, c chooser) *recvModel {
 	h := newHost(t)
-	return &recvModel{t: t, chooser: c, h: h, r: NewRecv(3, h, 20_000, 40_000), limit: 20_000, final: -1, have: make([]bool, 1<<20)}
+	return &recvModel{t: t, chooser: c, h: h, r: NewRecv(3, h, 20_000, 40_000), limit: 20_000, final: -1, spared: -1, have: make([]bool, 1<<20)}
 }
 
 func (m *recvModel) run() {
@@ -78,8 +79,12 @@ func (m *recvModel) step() {
 			m.push(m.read, int(m.final-m.read), true)
 		}
 	case 8:
-		if m.choose(30) == 0 {
-			m.reset(m.high + int64(m.choose(10)) - 3)
+		if m.choose(30) == 0 || m.spared >= 0 && m.choose(4) == 0 {
+			size := m.high + int64(m.choose(10)) - 3
+			if m.final >= 0 && m.choose(4) > 0 {
+				size = m.final
+			}
+			m.reset(size)
 		}
 	case 9, 10, 11:
 		m.doRead()
@@ -145,6 +150,9 @@ func (m *recvModel) push(off int64, n int, fin bool) {
 		m.grow(fresh, end, fin, err)
 	})
 	if want == wire.NoError && m.ended == nil {
+		if m.spared >= 0 {
+			end = min(end, m.spared)
+		}
 		for i := off; i < end; i++ {
 			m.have[i] = true
 		}
@@ -172,39 +180,73 @@ func (m *recvModel) reset(size int64) {
 	if size < 0 {
 		return
 	}
+	code, reliable := uint64(5), int64(0)
+	if m.choose(3) > 0 {
+		reliable = min(max(0, m.read-10+int64(m.choose(6000))), size)
+	}
+	if m.choose(20) == 0 {
+		code = 4
+	}
 	want := wire.NoError
 	switch {
 	case m.final >= 0 && size != m.final, size < m.high:
 		want = wire.FinalSizeError
 	case size > m.limit:
 		want = wire.FlowControlError
+	case m.spared >= 0 && code != 5:
+		want = wire.StreamStateError
+	default:
+		code = 5
 	}
 	complete := m.final >= 0 && m.ready() == m.final && m.ended == nil
 	m.h.do(func() {
-		fresh, err := m.r.Reset(5, size)
+		fresh, err := m.r.ResetAt(code, size, reliable)
 		if m.code(err) != want {
-			m.t.Fatalf("Reset(%d): %v, want %v", size, err, want)
+			m.t.Fatalf("ResetAt(%d, %d, %d): %v, want %v", code, size, reliable, err, want)
 		}
 		m.grow(fresh, size, true, err)
 	})
-	if want == wire.NoError && !complete && m.ended == nil {
+	switch {
+	case want != wire.NoError || complete || m.ended != nil || m.h.recvDone > 0:
+	case reliable <= m.read:
 		m.ended = testReset{5, true}
+	case m.spared < 0 || reliable < m.spared:
+		m.spared = reliable
+		clear(m.have[reliable:])
 	}
 }
 
-func (m *recvModel) cancel() {
-	eof := m.final >= 0 && m.read == m.final
-	m.r.Cancel(6)
-	if m.ended == nil && !(eof && m.finished) && !(eof && m.final > 0) {
-		m.ended = testReset{6, false}
+// last is where reading ends, and ending what it ends with.
+func (m *recvModel) last() (last int64, ending error) {
+	if m.spared >= 0 {
+		return m.spared, testReset{5, true}
 	}
+	return m.final, io.EOF
+}
+
+func (m *recvModel) cancel() {
+	last, _ := m.last()
+	eof := last >= 0 && m.read == last
+	m.r.Cancel(6)
+	if m.ended == nil && !(eof && m.finished) && !(eof && last > 0) {
+		m.ended = testReset{6, false}
+		if m.spared >= 0 {
+			m.ended = testReset{5, true}
+		}
+	}
+	m.h.do(func() {
+		if _, due := m.r.StopSendingDue(); due && (m.spared >= 0 || m.ended == testReset{5, true}) {
+			m.t.Fatal("STOP_SENDING for a stream that was reset")
+		}
+	})
 	m.finished = true
 }
 
 // blocks reports whether a call for n bytes would wait.
 func (m *recvModel) blocks(n int) bool {
 	r := m.ready()
-	return m.ended == nil && r-m.read < int64(n) && r != m.final
+	last, _ := m.last()
+	return m.ended == nil && r-m.read < int64(n) && r != last
 }
 
 func (m *recvModel) doRead() {
@@ -229,9 +271,10 @@ func (m *recvModel) doRead() {
 	}
 	checkPattern(m.t, p[:n], m.read)
 	m.read += want
-	eof := m.read == m.final
-	if eof != (err == io.EOF) || err != nil && !eof {
-		m.t.Fatalf("Read at %d: %v, final size %d", m.read, err, m.final)
+	last, ending := m.last()
+	eof := m.read == last
+	if eof != (err == ending) || err != nil && !eof {
+		m.t.Fatalf("Read at %d: %v, want %v at %d", m.read, err, ending, last)
 	}
 	m.finished = m.finished || eof
 }
@@ -250,10 +293,11 @@ func (m *recvModel) doPeek() {
 		return
 	}
 	want := min(len(p), int(m.ready()-m.read))
-	if n != want || (want < len(p)) != (err == io.EOF) {
+	last, ending := m.last()
+	if n != want || (want < len(p)) != (err == ending) {
 		m.t.Fatalf("Peek: %d, %v, want %d", n, err, want)
 	}
-	if m.read == m.final {
+	if m.read == last {
 		m.finished = true
 	}
 	checkPattern(m.t, p[:n], m.read)
@@ -284,13 +328,17 @@ func (m *recvModel) check() {
 		r := m.r
 		// A10: what was charged is given back once, read or not.
 		want := m.read
-		if m.ended != nil {
+		switch {
+		case m.ended != nil:
 			want = m.high
+		case m.spared >= 0: // what is not to be read is given back at once
+			want += m.final - m.spared
 		}
 		if m.h.consumed != want || m.charged != m.high {
 			m.t.Fatalf("credit for %d bytes, want %d; charged %d of %d", m.h.consumed, want, m.charged, m.high)
 		}
-		done := m.final >= 0 && (m.ended != nil && m.finished || m.ended == nil && m.read == m.final && (m.finished || m.final > 0))
+		last, _ := m.last()
+		done := m.final >= 0 && (m.ended != nil && m.finished || m.ended == nil && m.read == last && (m.finished || last > 0))
 		if (m.h.recvDone == 1) != done || m.h.recvDone > 1 {
 			m.t.Fatalf("RecvDone was called %d times, want %v", m.h.recvDone, done)
 		}
@@ -305,7 +353,7 @@ func (m *recvModel) check() {
 			}
 		}
 		span := int((m.high-m.read)>>pageShift) + 2
-		if m.ended != nil || m.high == m.read {
+		if m.ended != nil || m.high == m.read || m.read == last {
 			span = 0
 		}
 		if m.ended != nil && m.held > 0 || m.held > 0 && m.high == m.read {

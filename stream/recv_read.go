@@ -1,15 +1,15 @@
 package stream
 
 import (
-	"io"
 	"os"
 	"time"
 )
 
 // Read reads what is there, waiting for the first byte. It returns io.EOF
 // together with the last bytes if the end is known by then, the error of
-// Errors.Reset after a reset or Cancel, and os.ErrDeadlineExceeded after the
-// read deadline. Concurrent reads come one after the other.
+// Errors.Reset after a reset or Cancel (and with the last bytes that a
+// RESET_STREAM_AT has spared), and os.ErrDeadlineExceeded after the read
+// deadline. Concurrent reads come one after the other.
 func (r *Recv) Read(p []byte) (int, error) {
 	h := r.h
 	h.Lock()
@@ -35,7 +35,7 @@ func (r *Recv) Read(p []byte) (int, error) {
 	}
 	if r.eof() {
 		r.tell()
-		return n, io.EOF
+		return n, r.ending
 	}
 	if n == 0 {
 		r.tell()
@@ -45,7 +45,7 @@ func (r *Recv) Read(p []byte) (int, error) {
 }
 
 // Peek fills p with the next bytes and does not consume them. It waits until
-// all of them are there, or for EOF, which it returns with what there is. If
+// all of them are there, or for the end, which it returns with what there is. If
 // need be it gives the peer credit for them, up to the largest window; more
 // than that never comes.
 func (r *Recv) Peek(p []byte) (int, error) {
@@ -80,13 +80,14 @@ func (r *Recv) Peek(p []byte) (int, error) {
 		off += int64(k)
 	}
 	if n < len(p) {
-		return n, io.EOF
+		return n, r.ending
 	}
 	return n, nil
 }
 
 // Cancel asks the peer to stop sending, and drops what was not read: reads
-// return an error from here on. It does nothing after EOF.
+// return an error from here on, the peer's if it has reset the stream. It
+// does nothing after EOF.
 func (r *Recv) Cancel(code uint64) {
 	r.h.Lock()
 	defer r.h.Unlock()
@@ -94,9 +95,12 @@ func (r *Recv) Cancel(code uint64) {
 		return
 	}
 	r.cancelled = true
-	if r.err == nil {
+	switch {
+	case r.cut && r.err == nil:
+		r.err = r.ending // RFC 9000 §3.5: no STOP_SENDING for a stream that was reset
+	case r.err == nil:
 		r.err = errs.Reset(r.id, code, false)
-		r.stopCode = code
+		r.code = code
 		// RFC 9000 §3.5: when all data is here nothing is left to stop.
 		if r.stopDue = r.final < 0 || r.ready < r.final; r.stopDue {
 			r.h.RecvUpdate(r)
@@ -130,13 +134,13 @@ func (r *Recv) SetFinalSizeCallback(f func(int64)) {
 	}
 }
 
-// eof reports whether every byte was read.
-func (r *Recv) eof() bool { return r.final >= 0 && r.read == r.final && !r.discarded }
+// eof reports whether every byte was read that is to be read.
+func (r *Recv) eof() bool { return r.read == r.last && !r.discarded }
 
 // endErr is what a read of no bytes returns.
 func (r *Recv) endErr() error {
 	if r.eof() {
-		return io.EOF
+		return r.ending
 	}
 	return r.err
 }
@@ -177,7 +181,7 @@ func (r *Recv) wait(want int64) error {
 		if r.gate.expired() {
 			return os.ErrDeadlineExceeded
 		}
-		if r.ready >= want || r.ready == r.final {
+		if r.ready >= want || r.ready == r.last {
 			return nil
 		}
 		r.want = want

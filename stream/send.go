@@ -24,16 +24,6 @@ const reserve = 4 << 10
 // SetWriteBuffer(0, 0).
 const datagram = 1452
 
-// resetState is where the RESET_STREAM stands (RFC 9000 §3.1, §13.3).
-type resetState uint8
-
-const (
-	resetNone resetState = iota
-	resetDue
-	resetSent
-	resetAcked
-)
-
 // Send is the sending half of a stream.
 //
 // Its bytes are [0, acc), accepted from the application. Of these [0, next)
@@ -63,12 +53,15 @@ type Send struct {
 	ctx       *streamContext
 	cork      *time.Timer
 
-	err       error // why no byte leaves or is added any more (reset, connection closed)
+	err       error // why no byte is added any more (reset, connection closed)
 	resetCode uint64
+	boundary  int64 // bytes below it are to arrive though the stream is reset; see send_reset.go
 	blockedAt int64 // credit that STREAM_DATA_BLOCKED was sent for
 
 	want      want
 	reset     resetState
+	resetAt   bool // the peer takes RESET_STREAM_AT
+	silent    bool // no byte leaves any more, either
 	unbuffer  bool // SetWriteBuffer(0, 0)
 	marked    bool // SetWriteBuffer has set the high mark
 	paused    bool // unsent reached high and has not fallen to low since
@@ -111,7 +104,7 @@ func (s *Send) ID() int64 { return s.id }
 // credit. fin says that the range ends the stream, lost that it was packed
 // before (and uses no credit). Nothing moves until Packed. Monitor held.
 func (s *Send) Next(max int) (off int64, n int, fin, lost, ok bool) {
-	if s.err != nil {
+	if s.silent {
 		return 0, 0, false, false, false
 	}
 	if !s.lost.empty() {
@@ -140,7 +133,7 @@ func (s *Send) finDue() bool { return s.finQueued && (!s.finSent || s.finLost) }
 // Probe is Next for a PTO probe: the first bytes at hand, or the FIN, that
 // are in flight and so would not be sent again yet. Monitor held.
 func (s *Send) Probe(max int) (off int64, n int, fin, ok bool) {
-	if s.err != nil {
+	if s.silent {
 		return 0, 0, false, false
 	}
 	var lo, hi int64 // the run so far, which may go through several blocks
@@ -195,7 +188,7 @@ func (s *Send) Copy(dst []byte, off int64) bool {
 func (s *Send) Packed(off int64, n int, fin bool) int {
 	end := off + int64(n)
 	switch {
-	case s.err != nil, s.done, off > s.next, end > s.acc, end > s.next && end > s.credit,
+	case s.silent, s.done, off > s.next, end > s.acc, end > s.next && end > s.credit,
 		fin && (!s.finQueued || end != s.acc || s.finAcked):
 		return -1
 	}
@@ -213,7 +206,7 @@ func (s *Send) Packed(off int64, n int, fin bool) int {
 		s.next = end
 		s.h.Buffered(-fresh)
 		s.drained()
-		if s.Blocked() {
+		if s.reset == resetDue || s.Blocked() {
 			s.h.SendReady(s)
 		}
 	}
@@ -224,7 +217,7 @@ func (s *Send) Packed(off int64, n int, fin bool) int {
 // OnAcked says that the peer has the range, and FIN. Anything that was packed
 // may be named, late, twice, or after the end. Monitor held.
 func (s *Send) OnAcked(off int64, n int, fin bool) {
-	if s.err != nil || s.done {
+	if s.silent || s.done {
 		return
 	}
 	lo, hi := max(off, s.base), min(off+int64(n), s.next)
@@ -242,10 +235,7 @@ func (s *Send) OnAcked(off int64, n int, fin bool) {
 		s.lost.remove(lo, hi)
 		if lo == s.base {
 			s.base = hi
-			for !s.acked.empty() && s.acked.spans()[0].lo <= s.base {
-				s.base = max(s.base, s.acked.spans()[0].hi)
-				s.acked.cut(0, 1)
-			}
+			s.absorb()
 		} else {
 			s.acked.add(lo, hi)
 		}
@@ -258,17 +248,29 @@ func (s *Send) OnAcked(off int64, n int, fin bool) {
 	}
 	// The FIN has an acknowledgement of its own (RFC 9000 §3.1): bytes alone
 	// do not complete the stream.
-	if s.finAcked && s.base == s.acc {
-		s.done = true
-		s.h.SendDone(s)
+	if s.base == s.acc {
+		if s.finAcked {
+			s.done = true
+			s.h.SendDone(s)
+		} else {
+			s.finishReset()
+		}
 	}
 	s.wakeSource()
+}
+
+// absorb moves base over what is acknowledged behind it.
+func (s *Send) absorb() {
+	for !s.acked.empty() && s.acked.spans()[0].lo <= s.base {
+		s.base = max(s.base, s.acked.spans()[0].hi)
+		s.acked.cut(0, 1)
+	}
 }
 
 // OnLost says that the range, and FIN, did not arrive, or was never sent. It
 // is as tolerant as OnAcked. Monitor held.
 func (s *Send) OnLost(off int64, n int, fin bool) {
-	if s.err != nil || s.done {
+	if s.silent || s.done {
 		return
 	}
 	lo, hi := max(off, s.base), min(off+int64(n), s.next)
@@ -279,7 +281,7 @@ func (s *Send) OnLost(off int64, n int, fin bool) {
 		}
 		if s.src != nil && len(s.src.slots) > 0 {
 			s.src.lost(s, g, end)
-			if s.err != nil {
+			if s.silent {
 				return // nobody can read them again: the stream was reset
 			}
 		} else {
@@ -303,7 +305,7 @@ func (s *Send) SetCredit(max int64) bool {
 		return false // RFC 9000 §4.1: a smaller limit is ignored
 	}
 	s.credit = max
-	if s.err == nil && s.newBytes() > 0 {
+	if !s.silent && s.newBytes() > 0 {
 		s.h.SendReady(s)
 	}
 	s.wakeSource()
@@ -317,8 +319,8 @@ func (s *Send) Credit() int64 { return s.credit }
 // bytes, or a source that has some, credit is used up, and the peer was not
 // told yet. Monitor held.
 func (s *Send) Blocked() bool {
-	return s.err == nil && s.next >= s.credit && s.blockedAt != s.credit &&
-		(s.acc > s.next || s.gate.inside == aSource && !s.finQueued)
+	return !s.silent && s.next >= s.credit && s.blockedAt != s.credit &&
+		(s.acc > s.next || s.gate.inside == aSource && !s.finQueued && s.err == nil)
 }
 
 // BlockedSent says that STREAM_DATA_BLOCKED was packed. Monitor held.
@@ -336,115 +338,10 @@ func (s *Send) BlockedLost(limit int64) {
 	}
 }
 
-// Cancel ends the stream with a RESET_STREAM, now. Bytes that were not
-// acknowledged may never arrive. It does nothing if the stream has ended.
-func (s *Send) Cancel(code uint64) {
-	s.h.Lock()
-	s.learn()
-	if s.err != nil || s.done {
-		s.h.Unlock()
-		return
-	}
-	s.abort(code, errs.Reset(s.id, code, false))
-	s.h.Unlock()
-	s.h.Push(s)
-}
-
-// StopSending handles the peer's STOP_SENDING: the stream is reset with the
-// same code (RFC 9000 §3.5), also after FIN, as nobody wants the bytes.
-// Monitor held.
-func (s *Send) StopSending(code uint64) {
-	if s.err == nil && !s.done {
-		s.abort(code, errs.Reset(s.id, code, true))
-	}
-}
-
-func (s *Send) abort(code uint64, err error) {
-	s.resetCode = code
-	s.reset = resetDue
-	s.end(err)
-	s.h.SendReady(s)
-}
-
-// end lets go of everything: no byte leaves or is added from here on.
-func (s *Send) end(err error) {
-	s.err = err
-	if s.cork != nil {
-		s.cork.Stop()
-	}
-	for i := range s.q.n {
-		// A block that a writer is copying into is its to free.
-		if b := s.q.at(i).b; b != nil && b != s.filling {
-			b.free(s.h)
-		}
-	}
-	s.q = queue{}
-	s.lost, s.acked = ranges{}, ranges{}
-	if s.src != nil {
-		s.src.slots, s.src.head, s.src.nlost = nil, 0, 0
-		s.src.tellLater(s)
-	}
-	if n := s.Unsent(); n > 0 {
-		s.acc = s.next
-		s.h.Buffered(-n)
-	}
-	s.gate.signalAll()
-	s.fireWritable()
-	s.endContext(err)
-}
-
-// ResetDue says that RESET_STREAM is to be sent. The final size is the
-// highest offset that was packed (RFC 9000 §4.5). Monitor held.
-func (s *Send) ResetDue() (code uint64, finalSize int64, ok bool) {
-	return s.resetCode, s.next, s.reset == resetDue
-}
-
-// ResetSent says that RESET_STREAM was packed. Monitor held.
-func (s *Send) ResetSent() {
-	if s.reset == resetDue {
-		s.reset = resetSent
-	}
-}
-
-// ResetLost makes the RESET_STREAM due again, unless one was acknowledged.
-// Monitor held.
-func (s *Send) ResetLost() {
-	if s.reset == resetSent {
-		s.reset = resetDue
-		s.h.SendReady(s)
-	}
-}
-
-// ResetAcked says that the peer has the RESET_STREAM: the stream is done.
-// Monitor held.
-func (s *Send) ResetAcked() {
-	if s.reset == resetNone || s.done {
-		return
-	}
-	s.reset = resetAcked
-	s.finishReset()
-}
-
-// learn notes that the application knows that the stream is over, or will be.
-func (s *Send) learn() {
-	s.told = true
-	s.finishReset()
-}
-
-// finishReset ends a stream whose RESET_STREAM is acknowledged, once the application has
-// heard of it or has nothing more to send. Before, somebody still works for it: a peer
-// that stops stream after stream must not be given new ones for them.
-func (s *Send) finishReset() {
-	if s.reset == resetAcked && !s.done && (s.told || s.closing) {
-		s.done = true
-		s.h.SendDone(s)
-	}
-}
-
 // HasPending reports whether Next, with enough connection credit, or ResetDue
 // would give something. Monitor held.
 func (s *Send) HasPending() bool {
-	if s.reset == resetDue {
+	if _, _, ok := s.ResetDue(); ok {
 		return true
 	}
 	_, _, _, _, ok := s.Next(math.MaxInt32)
@@ -454,15 +351,15 @@ func (s *Send) HasPending() bool {
 // ConnClosed ends the stream with the connection: calls that wait return err,
 // blocks are freed, and nothing is sent any more. Monitor held.
 func (s *Send) ConnClosed(err error) {
-	if s.err == nil {
+	if !s.silent {
 		s.end(err)
 	}
 	s.reset = resetNone
 	s.done = true
 }
 
-// Err is why no byte can be added or leaves any more: the error of a reset or
-// of the connection, or nil. Monitor held.
+// Err is why no byte can be added any more: the error of a reset or of the
+// connection, or nil. Monitor held.
 func (s *Send) Err() error { return s.err }
 
 // Unsent is how many bytes were accepted and not yet packed. Monitor held.

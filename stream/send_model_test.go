@@ -28,6 +28,12 @@ type sendModel struct {
 	dead     bool
 	owned    int // pieces lent
 	released int
+
+	resetAt    bool // the peer takes RESET_STREAM_AT
+	boundary   int64
+	spared     bool    // reset, but for the bytes below boundary: the others count as acked
+	resets     []int64 // reliable sizes of those in flight
+	resetAcked bool    // the last of them
 }
 
 type byteState struct {
@@ -46,7 +52,7 @@ func (m *sendModel) run() {
 }
 
 func (m *sendModel) step() {
-	c := m.choose(20)
+	c := m.choose(21)
 	if m.acc() > 30_000 && (c < 2 || c == 6 || c == 7) {
 		return // check looks at every byte
 	}
@@ -64,7 +70,7 @@ func (m *sendModel) step() {
 			m.close()
 		}
 	case 4:
-		if m.choose(100) == 0 {
+		if m.choose(100) == 0 || m.resetAt && m.choose(40) == 0 {
 			m.cancel()
 		}
 	case 5:
@@ -83,12 +89,19 @@ func (m *sendModel) step() {
 		m.ackOrLose(false)
 	case 19:
 		m.probe()
+	case 20:
+		if m.choose(5) == 0 {
+			m.s.SetReliableBoundary()
+			if !m.dead && !m.spared {
+				m.boundary = m.acc()
+			}
+		}
 	}
 	m.h.later()
 }
 
 func (m *sendModel) acc() int64   { return int64(len(m.state)) }
-func (m *sendModel) closed() bool { return m.fin || m.dead }
+func (m *sendModel) closed() bool { return m.fin || m.dead || m.spared }
 
 func (m *sendModel) accept(n int, away bool) {
 	for range n {
@@ -147,7 +160,7 @@ func (m *sendModel) write() {
 }
 
 func (m *sendModel) close() {
-	if m.source || m.dead {
+	if m.source || m.dead || m.spared {
 		return
 	}
 	if m.choose(2) == 0 {
@@ -167,13 +180,69 @@ func (m *sendModel) close() {
 
 func (m *sendModel) cancel() {
 	done := m.h.done > 0
-	if m.choose(2) == 0 {
+	if m.choose(3) > 0 {
+		slots := m.slotsNow()
 		m.s.Cancel(7)
-	} else {
-		m.h.do(func() { m.s.StopSending(7) })
+		switch {
+		case done || m.dead || m.spared:
+		case m.resetAt && m.boundary > 0:
+			reliable := m.boundary
+			for _, l := range slots {
+				if l.lost { // nobody will be asked for it again
+					reliable = min(reliable, m.firstUnacked(l))
+				}
+			}
+			m.spare(reliable)
+		default:
+			m.dead, m.reset = true, true
+		}
+		return
 	}
+	m.h.do(func() { m.s.StopSending(8) })
 	if !done {
-		m.dead, m.reset = true, true
+		m.dead, m.reset, m.spared = true, true, false
+	}
+}
+
+// spare is what a reset does that spares the bytes below reliable, or fewer than before.
+func (m *sendModel) spare(reliable int64) {
+	m.reset, m.resetAcked = true, false
+	m.boundary = reliable
+	if reliable == 0 {
+		m.dead, m.spared = true, false
+		return
+	}
+	m.spared = true
+	m.fin, m.finState = false, byteState{}
+	m.state = m.state[:max(m.next, reliable)]
+	for i := reliable; i < m.acc(); i++ {
+		m.state[i].acked, m.state[i].lost = true, false
+	}
+}
+
+func (m *sendModel) slotsNow() (slots []slot) {
+	m.h.do(func() { slots = append(slots, m.s.slotsForTest()...) })
+	return slots
+}
+
+func (m *sendModel) firstUnacked(l slot) int64 {
+	for i := l.off; i < l.end(); i++ {
+		if !m.state[i].acked {
+			return i
+		}
+	}
+	return l.end()
+}
+
+// lower takes out of what was spared the slots that a loss of [off, off+n) concerns.
+func (m *sendModel) lower(slots []slot, off int64, n int) {
+	for _, l := range slots {
+		for i := max(off, l.off); i < min(off+int64(n), l.end()) && m.spared; i++ {
+			if !m.state[i].acked {
+				m.spare(m.firstUnacked(l))
+				return
+			}
+		}
 	}
 }
 
@@ -182,7 +251,7 @@ func (m *sendModel) beginOrEndSource() {
 		// What a source leaves behind must not get lost: the model's have it
 		// all acknowledged.
 		for _, b := range m.state {
-			if b.away && !b.acked && !m.dead {
+			if b.away && !b.acked && !m.dead && !m.spared {
 				return
 			}
 		}
@@ -240,14 +309,14 @@ func (m *sendModel) packSource() {
 	}
 	n := 1 + m.choose(2000)
 	lens, hashes := m.slots(n)
-	if m.next < m.acc() && m.choose(4) > 0 {
+	if m.next < m.acc() && m.choose(4) > 0 && !m.spared {
 		m.shed()
 		return
 	}
 	m.h.do(func() {
 		off := m.acc()
 		want := n
-		if m.dead || m.fin || m.next != off || off+int64(n) > m.credit {
+		if m.closed() || m.next != off || off+int64(n) > m.credit {
 			want = -1
 		}
 		if got := m.s.PackedSource(off, lens, hashes, false); got != want {
@@ -425,22 +494,37 @@ func (m *sendModel) packed(off int64, n int, fin bool, buf []byte) {
 }
 
 func (m *sendModel) packReset() {
-	_, size, ok := m.s.ResetDue()
-	if !ok {
+	reliable := int64(0)
+	if m.spared {
+		reliable = m.boundary
+	}
+	code, size, ok := m.s.ResetDue()
+	if got := m.s.ReliableSize(); got != reliable {
+		m.t.Fatalf("reliable size %d, want %d", got, reliable)
+	}
+	if ok {
+		if size != m.next || size < reliable || m.spared && code != 7 {
+			m.t.Fatalf("final size %d, code %d, want %d", size, code, m.next)
+		}
+		m.s.ResetSent()
+		m.resets = append(m.resets, reliable)
+	}
+	if len(m.resets) == 0 {
 		return
 	}
-	if size != m.next {
-		m.t.Fatalf("final size %d, want %d", size, m.next)
-	}
-	m.s.ResetSent()
+	i := m.choose(len(m.resets))
+	sent := m.resets[i]
 	switch m.choose(3) {
 	case 0:
-		m.s.ResetLost()
+		m.s.ResetLost(sent)
 	case 1:
-		m.s.ResetAcked()
-		m.s.ResetAcked()
-		m.s.ResetLost()
-		m.reset = false
+		m.s.ResetAcked(sent)
+		m.s.ResetAcked(sent)
+		m.s.ResetLost(sent)
+		m.resetAcked = m.resetAcked || sent == reliable
+	}
+	if m.choose(2) == 0 {
+		m.resets = append(m.resets[:i], m.resets[i+1:]...)
 	}
 }
 
@@ -475,6 +559,7 @@ func (m *sendModel) ackOrLose(ack bool) {
 	if m.choose(3) > 0 {
 		m.sent = append(m.sent[:i], m.sent[i+1:]...) // else it is named again later
 	}
+	slots := m.slotsNow()
 	m.h.do(func() {
 		if ack {
 			m.s.OnAcked(p.off, p.n, p.fin)
@@ -482,6 +567,9 @@ func (m *sendModel) ackOrLose(ack bool) {
 			m.s.OnLost(p.off, p.n, p.fin)
 		}
 	})
+	if m.spared && !ack {
+		m.lower(slots, p.off, p.n)
+	}
 	if m.dead {
 		return
 	}
@@ -493,7 +581,7 @@ func (m *sendModel) ackOrLose(ack bool) {
 			b.lost = true
 		}
 	}
-	if p.fin {
+	if p.fin && m.fin {
 		if ack {
 			m.finState.acked, m.finState.lost = true, false
 		} else if !m.finState.acked {
@@ -525,7 +613,7 @@ func (m *sendModel) complete() bool {
 			return false
 		}
 	}
-	return m.fin && m.finState.acked
+	return m.fin && m.finState.acked || m.spared && m.resetAcked
 }
 
 // check compares the two.
@@ -581,8 +669,8 @@ func (m *sendModel) check() {
 				continue
 			}
 			live := 0
-			for j := range b.n {
-				if !m.state[b.off+int64(j)].acked {
+			for j := range min(int64(b.n), m.acc()-b.off) { // a reset may have cut it
+				if !m.state[b.off+j].acked {
 					live++
 				}
 			}
@@ -591,7 +679,11 @@ func (m *sendModel) check() {
 			}
 		}
 		_, _, _, pending := m.want(1 << 30)
-		if s.HasPending() != pending {
+		_, _, due := s.ResetDue()
+		if due && (!m.spared || m.next < m.boundary) {
+			m.t.Fatalf("a reset is due at %d, reliable size %d", m.next, m.boundary)
+		}
+		if s.HasPending() != (pending || due) {
 			m.t.Fatalf("HasPending is not %v", pending)
 		}
 		want := 0
@@ -635,7 +727,7 @@ func (m *sendModel) finish() {
 				}
 				m.h.later()
 			}
-			if !m.fin {
+			if !m.fin && !m.spared {
 				if m.s.Close() != nil {
 					m.t.Fatal("cannot close")
 				}
@@ -648,9 +740,16 @@ func (m *sendModel) finish() {
 			if len(m.sent) == 0 && !m.s.HasPending() && !m.complete() {
 				// Acknowledged packets were forgotten by ackOrLose; the rest
 				// counts as lost now.
+				slots := m.slotsNow()
 				m.h.do(func() {
 					m.s.OnLost(0, int(m.next), m.finState.packed)
+					if m.spared {
+						m.s.ResetLost(m.boundary)
+					}
 				})
+				if m.lower(slots, 0, int(m.next)); m.dead {
+					break
+				}
 				for i := range m.state {
 					m.state[i].lost = !m.state[i].acked
 				}
@@ -662,7 +761,7 @@ func (m *sendModel) finish() {
 				break
 			}
 		}
-		if m.h.done != 1 {
+		if m.h.done != 1 && !m.dead {
 			m.t.Fatal("the stream does not complete")
 		}
 	}
@@ -685,7 +784,11 @@ func newSendModel(t testing.TB, c chooser) *sendModel {
 	if err := s.SetWriteBuffer(1<<29, 1<<30); err != nil {
 		t.Fatal(err)
 	}
-	return &sendModel{t: t, chooser: c, h: h, s: s, credit: 2000}
+	m := &sendModel{t: t, chooser: c, h: h, s: s, credit: 2000, resetAt: c.choose(2) == 0}
+	if m.resetAt {
+		h.do(s.AllowResetAt)
+	}
+	return m
 }
 
 func TestSendIsLikeANaiveMap(t *testing.T) {

@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"math"
 	"os"
 
 	"github.com/volley-quic/volley/emit"
@@ -23,6 +24,7 @@ type source struct {
 	tell    func() // runs onAcked, made once
 	telling bool   // tell is under way
 	told    int64  // the offset that onAcked knows
+	last    int64  // the last offset that it will know, once the stream is reset
 	lens    [emit.MaxDatagrams]uint16
 	hashes  [emit.MaxDatagrams]uint64
 }
@@ -123,7 +125,7 @@ func (c *source) acked(s *Send, lo, hi int64) {
 		}
 	}
 	c.trim(s.base)
-	if c.told < s.base {
+	if c.told < s.base && s.err == nil {
 		c.tellLater(s)
 	}
 }
@@ -153,17 +155,41 @@ func (c *source) lost(s *Send, lo, hi int64) {
 	c.abandon(s)
 }
 
-// abandon resets a stream that has lost bytes which nobody can read again.
+// abandon resets a stream that has lost bytes which nobody can read again, or takes them
+// out of what a reset has spared.
 func (c *source) abandon(s *Send) {
-	if c.nlost == 0 || s.err != nil {
+	if c.nlost == 0 || s.silent {
 		return
 	}
 	for _, l := range c.slots[c.head:] {
-		if l.lost && (s.gate.inside != aSource || l.off < c.from) {
-			s.abort(0, errs.Reset(s.id, 0, false))
+		if l.lost && (s.err != nil || s.gate.inside != aSource || l.off < c.from) {
+			s.abort(0, errs.Reset(s.id, 0, false), s.spared())
 			return
 		}
 	}
+}
+
+// kept is the offset of the first byte that would have to be read again.
+func (c *source) kept(s *Send) int64 {
+	if c.nlost > 0 {
+		for _, l := range c.slots[c.head:] {
+			if l.lost {
+				off, _ := s.unacked(l.off, l.end())
+				return off
+			}
+		}
+	}
+	return math.MaxInt64
+}
+
+// cut forgets the slots that a reset does not spare. Those that are lost are among them.
+func (c *source) cut(off int64) {
+	i := c.head
+	for i < len(c.slots) && c.slots[i].off < off && !c.slots[i].lost {
+		i++
+	}
+	c.slots, c.nlost = c.slots[:i], 0
+	c.trim(0)
 }
 
 // BeginSource lets a source in: until EndSource, calls that would add bytes
@@ -403,8 +429,14 @@ func (s *Send) FinishSource() {
 // AllAcked reports whether every byte below off is acknowledged. Monitor held.
 func (s *Send) AllAcked(off int64) bool { return s.base >= off }
 
-// Acked is the offset below which all is acknowledged. Monitor held.
-func (s *Send) Acked() int64 { return s.base }
+// Acked is the offset below which all is acknowledged, or was when the stream was reset.
+// Monitor held.
+func (s *Send) Acked() int64 {
+	if s.err != nil {
+		return s.src.last
+	}
+	return s.base
+}
 
 // TellAcked has the function of OnAckedFunc called though nothing moved. Monitor held.
 func (s *Send) TellAcked() { s.src.tellLater(s) }
@@ -418,7 +450,7 @@ func (s *Send) OnAckedFunc(f func(off int64)) {
 	if c.tell == nil && f != nil {
 		c.tell = func() {
 			s.h.Lock()
-			f, off := c.onAcked, s.base
+			f, off := c.onAcked, s.Acked()
 			c.told, c.telling = off, false
 			s.h.Unlock()
 			if f != nil {

@@ -30,7 +30,7 @@ func TestStoppedStreamIsOverWhenTheApplicationKnows(t *testing.T) {
 				if first {
 					hear(s)
 				}
-				h.do(s.ResetAcked)
+				h.do(func() { s.ResetAcked(0) })
 				if !first {
 					if h.done != 0 {
 						t.Fatal("over before the application knows")
@@ -71,7 +71,7 @@ func TestStoppedStreamIsOverWhenTheApplicationKnows(t *testing.T) {
 				h.do(func() { s.StopSending(7); s.ResetSent() })
 			}
 			<-heard
-			h.do(s.ResetAcked)
+			h.do(func() { s.ResetAcked(0) })
 			want := 1
 			if name == "the connection's end" {
 				want = 0

@@ -152,13 +152,13 @@ func TestToResendIsLostMinusAcked(t *testing.T) {
 			t.Fatalf("reset: %d %d %v", code, size, ok)
 		}
 		s.ResetSent()
-		s.ResetLost()
+		s.ResetLost(0)
 		if _, _, ok := s.ResetDue(); !ok {
 			t.Fatal("a lost reset is not due")
 		}
 		s.ResetSent()
-		s.ResetAcked()
-		s.ResetLost()
+		s.ResetAcked(0)
+		s.ResetLost(0)
 	})
 	h.ack(s, last...)
 	if h.done != 1 || s.HasPending() {

@@ -140,8 +140,8 @@ func (s *Send) settle(start int64, n int, due *bool, err error) (int, error) {
 		err = s.wait(wantSent)
 	}
 	if s.err != nil {
-		// Of what this call added, only what was packed may arrive.
-		if m := int(max(0, s.next-start)); err != nil && m < n {
+		// Of what this call added, only what the reset has left may arrive.
+		if m := int(max(0, s.acc-start)); err != nil && m < n {
 			return m, s.err
 		}
 		return n, err
@@ -468,10 +468,10 @@ func (s *Send) copyIn(c *pieces, k int, fin, timed bool) error {
 		}
 		switch {
 		case tail == nil:
-		case s.err != nil:
+		case s.silent:
 			tail.free(s.h) // end left it to us
 		case tail.live == 0:
-			tail.free(s.h) // OnAcked left it to us
+			tail.free(s.h) // OnAcked or spare left it to us
 			s.q.drop(s.q.n - 1)
 		}
 		return err
@@ -526,6 +526,7 @@ func (s *Send) takeBack(start int64) int64 {
 	}
 	n := int(s.acc - cut)
 	s.acc = cut
+	s.boundary = min(s.boundary, cut)
 	if s.finQueued && !s.finSent {
 		s.closing, s.finQueued = false, false
 	}

@@ -39,12 +39,13 @@ func (p *pipeHost) run(limit int) {
 	p.Lock()
 	for range limit {
 		if code, size, ok := p.s.ResetDue(); ok {
+			reliable := p.s.ReliableSize()
 			p.s.ResetSent()
 			if p.rand.IntN(3) > 0 {
-				p.must(p.r.Reset(code, size))
-				p.s.ResetAcked()
+				p.must(p.r.ResetAt(code, size, reliable))
+				p.s.ResetAcked(reliable)
 			} else {
-				p.s.ResetLost()
+				p.s.ResetLost(reliable)
 			}
 		}
 		if v, ok := p.r.MaxDataDue(); ok {
@@ -236,6 +237,73 @@ func TestBytesArriveWhileEverybodyRuns(t *testing.T) {
 	}
 }
 
+// A writer marks a part of what it has written, writes on and cancels, while a reader reads:
+// the part arrives, and then the error.
+func TestReliableBytesArriveWhileEverybodyRuns(t *testing.T) {
+	watchBlocks(t)
+	useTestErrors(t)
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	for round := range uint64(30) {
+		p := newPipe(t, seed+round)
+		p.do(p.s.AllowResetAt)
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		wg.Go(func() { p.serve(stop) })
+		r := rand.New(rand.NewPCG(seed, round))
+		lent, released := 0, 0
+		marked := 0
+		wg.Go(func() {
+			off := 0
+			for boundary := 1 + r.IntN(10); off < 100_000; boundary-- {
+				n := 1 + r.IntN(20_000)
+				var err error
+				if data := pattern(int64(off), n); r.IntN(2) == 0 {
+					_, err = p.s.Write(data)
+				} else {
+					lent++
+					_, err = p.s.WriteOwned(data, func() { p.do(func() { released++ }) })
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				if off += n; boundary == 0 {
+					p.s.SetReliableBoundary()
+					marked = off
+				}
+			}
+			p.s.Cancel(1)
+		})
+		got := make([]byte, 0, 200_000)
+		for buf := make([]byte, 50_000); ; {
+			n, err := p.r.Read(buf[:1+1000*round])
+			got = append(got, buf[:n]...)
+			if err != nil {
+				if err != (testReset{1, true}) {
+					t.Error(err)
+				}
+				break
+			}
+		}
+		for done := false; !done; p.run(10) {
+			p.do(func() { done = p.done == 1 })
+		}
+		close(stop)
+		wg.Wait()
+		p.later()
+		if len(got) < marked {
+			t.Errorf("%d bytes arrived of %d that were marked", len(got), marked)
+		}
+		checkPattern(t, got, 0)
+		if released != lent || p.buffered != 0 {
+			t.Errorf("%d pieces lent, %d released, %d bytes buffered", lent, released, p.buffered)
+		}
+		if p.consumed != p.r.final || p.recvDone != 1 {
+			t.Errorf("consumed %d of %d, done %d times", p.consumed, p.r.final, p.recvDone)
+		}
+	}
+}
+
 // Everything at once, in every order: nothing hangs, panics, or leaks.
 func TestEverythingAtOnce(t *testing.T) {
 	watchBlocks(t)
@@ -244,6 +312,9 @@ func TestEverythingAtOnce(t *testing.T) {
 	t.Logf("seed %d", seed)
 	for round := range uint64(30) {
 		p := newPipe(t, seed+round)
+		if round%3 > 0 {
+			p.do(p.s.AllowResetAt)
+		}
 		stop := make(chan struct{})
 		var server, wg sync.WaitGroup
 		server.Go(func() { p.serve(stop) })
@@ -294,6 +365,7 @@ func TestEverythingAtOnce(t *testing.T) {
 					case c < 36:
 						p.s.Context()
 						p.s.Writable()
+						p.s.SetReliableBoundary()
 					default:
 						if r.IntN(20) > 0 || round%2 == 0 {
 							break
