@@ -142,6 +142,9 @@ func TestGreasedPacketsAreAccepted(t *testing.T) {
 			p.advance(time.Second)
 			wantA[wire.Ack](p, "it is acknowledged", wire.OneRTT)
 		}
+		p.send(p.packet(wire.Handshake, wire.Ping{}), p.packet(wire.OneRTT, wire.Ping{}))
+		p.advance(time.Second)
+		wantA[wire.Ack](p, "behind a packet of the handshake, too", wire.OneRTT)
 		s, err := p.c.AcceptUniStream(p.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -196,10 +199,15 @@ func TestGreasingDisabled(t *testing.T) {
 		}
 		p.advance(time.Second)
 		p.wantIdle("a packet without the bit is none")
-		// Nor is one behind a long header.
+		// Nor is one behind a long header, nor with one.
+		s := p.packet(wire.OneRTT, rawFrame{0x21})
+		s.greased = true
+		p.send(p.packet(wire.Handshake, wire.Ping{}), s)
+		p.wantIdle("behind a packet of the handshake")
+		p.wantAlive("behind a packet of the handshake")
 		p = newActor(t, volley, func(c *Config) { c.DisableQUICBitGreasing = true })
 		p.start()
-		s := p.packet(wire.Initial, wire.Ping{}, rawFrame{0x21})
+		s = p.packet(wire.Initial, wire.Ping{}, rawFrame{0x21})
 		s.greased, s.token = true, []byte("t")
 		if volley == asClient {
 			s.token = nil
@@ -213,7 +221,8 @@ func TestGreasingDisabled(t *testing.T) {
 }
 
 // §3.1: a client relies on a token that came with the parameter within 7 days, and only if
-// its Initials have that token: after a Retry they have another.
+// its Initials have that token: after a Retry they have another, after Version Negotiation
+// none.
 func TestClientRemembersGreasing(t *testing.T) {
 	const key = "localhost"
 	store := func(until time.Duration) func(*Config) {
@@ -228,7 +237,7 @@ func TestClientRemembersGreasing(t *testing.T) {
 		}
 	}
 	dialed := func(tt *testing.T, until time.Duration, opts ...any) (set, clear int) {
-		for range enoughBits {
+		for i := range enoughBits {
 			synctest.Test(tt, func(t *testing.T) {
 				p := newActor(t, asClient, append(opts, store(until), func(c *tls.Config) { c.ServerName = key })...)
 				p.watching.tokenGreases = until > 0
@@ -239,7 +248,13 @@ func TestClientRemembersGreasing(t *testing.T) {
 				s, c := p.bits(wire.Initial)
 				set, clear = set+s, clear+c
 				p.watching.tokenGreases = false
-				p.retry("retry.id", "other")
+				if i%2 == 0 {
+					p.retry("retry.id", "other")
+				} else { // a token is for the version that it came with
+					dst, src := p.dcid, p.origDst
+					p.again()
+					p.versionNegotiation(dst, src, wire.Version2)
+				}
 				p.advance(time.Minute)
 			})
 		}
