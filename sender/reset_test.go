@@ -46,6 +46,10 @@ func sparedSource(t *testing.T, r *rand.Rand, tuning emit.Tuning, percent, mark 
 	src := c.source(s, 4_000_000)
 	var boundary int64
 	end := mark + r.IntN(5)
+	wait := time.Duration(r.IntN(3)) * rtt
+	if r.IntN(2) == 0 {
+		c.cc.bytes = (1 + r.IntN(20)) * 1452 // sources run ahead of it
+	}
 	src.answer = func(k call) (int, error) {
 		if len(src.calls) == mark {
 			c.do(func() { boundary = s.NewOffset() })
@@ -53,6 +57,7 @@ func sparedSource(t *testing.T, r *rand.Rand, tuning emit.Tuning, percent, mark 
 		}
 		if len(src.calls) == end {
 			s.Cancel(9)
+			time.Sleep(wait) // the stream goes on, with its source still in the call
 		}
 		return src.all(k)
 	}

@@ -24,12 +24,13 @@ type recvModel struct {
 	ended    error // reset or cancelled
 	charged  int64 // what the connection was charged
 	finished bool  // told how it ended
+	orderly  bool  // most frames come in order
 	held     int   // frames whose memory is held
 }
 
 func newRecvModel(t testing.TB, c chooser) *recvModel {
 	h := newHost(t)
-	return &recvModel{t: t, chooser: c, h: h, r: NewRecv(3, h, 20_000, 40_000), limit: 20_000, final: -1, spared: -1, have: make([]bool, 1<<20)}
+	return &recvModel{t: t, chooser: c, h: h, r: NewRecv(3, h, 20_000, 40_000), limit: 20_000, final: -1, spared: -1, have: make([]bool, 1<<20), orderly: c.choose(3) == 0}
 }
 
 func (m *recvModel) run() {
@@ -69,7 +70,11 @@ func (m *recvModel) ready() int64 {
 }
 
 func (m *recvModel) step() {
-	switch m.choose(16) {
+	c := m.choose(16)
+	if m.orderly && c < 6 {
+		c = 6
+	}
+	switch c {
 	case 0, 1, 2, 3, 4, 5:
 		m.push(m.near(), m.size(), m.choose(60) == 0)
 	case 6: // in order

@@ -70,7 +70,7 @@ func (m *sendModel) step() {
 			m.close()
 		}
 	case 4:
-		if m.choose(100) == 0 || m.resetAt && m.choose(40) == 0 {
+		if m.choose(100) == 0 || m.resetAt && m.choose(8) == 0 {
 			m.cancel()
 		}
 	case 5:
@@ -90,11 +90,8 @@ func (m *sendModel) step() {
 	case 19:
 		m.probe()
 	case 20:
-		if m.choose(5) == 0 {
-			m.s.SetReliableBoundary()
-			if !m.dead && !m.spared {
-				m.boundary = m.acc()
-			}
+		if m.choose(2) == 0 {
+			m.mark()
 		}
 	}
 	m.h.later()
@@ -178,7 +175,17 @@ func (m *sendModel) close() {
 	m.fin = true
 }
 
+func (m *sendModel) mark() {
+	m.s.SetReliableBoundary()
+	if !m.dead && !m.spared {
+		m.boundary = m.acc()
+	}
+}
+
 func (m *sendModel) cancel() {
+	if m.choose(4) == 0 {
+		m.mark()
+	}
 	done := m.h.done > 0
 	if m.choose(3) > 0 {
 		slots := m.slotsNow()
