@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/volley-quic/volley/internal/congestion"
+	"github.com/volley-quic/volley/internal/experiment"
 	"github.com/volley-quic/volley/internal/handshake"
 	"github.com/volley-quic/volley/internal/protect"
 	"github.com/volley-quic/volley/internal/recovery"
@@ -102,7 +103,10 @@ type Conn struct {
 	held       int           // buffers that streams keep data in
 	heldFree   []*heldBuffer // for reuse
 	control    controlQueue
-	blockedAt  int64 // limit of the last DATA_BLOCKED; -1: none
+	asking     ackAsking // what the peer is asked of its ACKs
+	obeysAsks  bool      // we do as the peer asks of ours
+	askedSeq   int64     // of the latest ACK_FREQUENCY frame; -1: none
+	blockedAt  int64     // limit of the last DATA_BLOCKED; -1: none
 	streams    streams
 	flow       connFlow
 
@@ -191,7 +195,8 @@ func newConn(p connParams) (*Conn, error) {
 		origDst:       p.origDst, retry: p.retrySrc, token: p.token, negotiated: p.negotiated,
 		validated: p.isClient || p.addrValidated,
 		createdAt: time.Now(),
-		blockedAt: -1,
+		blockedAt: -1, askedSeq: -1,
+		obeysAsks: !experiment.AckFrequencyOff.Load(),
 	}
 	c.lastReceived, c.idleFrom = c.createdAt, c.createdAt
 	c.ctx, c.cancel = context.WithCancelCause(p.ctx)

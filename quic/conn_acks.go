@@ -17,6 +17,9 @@ const (
 	// maxAckRanges bounds what is remembered, and told, of a space's packets (RFC
 	// 9000 §13.2.3). A packet below all of them counts as a duplicate.
 	maxAckRanges = 32
+
+	// untoldRanges is how many of them may wait for an ACK that tells of them.
+	untoldRanges = maxAckRanges / 2
 )
 
 // ackState is what one packet number space has received and has yet to acknowledge.
@@ -31,9 +34,23 @@ type ackState struct {
 	ect0      uint64
 	ect1      uint64
 	ce        uint64
+	lastCE    bool // the latest packet had the mark
+
+	acked int64 // the largest number that an ACK has told of; -1: none
+	rules ackRules
 }
 
-func newAckState() ackState { return ackState{largest: -1} }
+// ackRules say when an ACK is due: RFC 9000's, until the peer asks for others in an
+// ACK_FREQUENCY frame.
+type ackRules struct {
+	threshold int64         // so many ack-eliciting packets may go without an ACK
+	reorder   int64         // this far behind the largest a gap brings an ACK at once; 0: never
+	delay     time.Duration // an ACK waits no longer
+}
+
+var rfcRules = ackRules{threshold: 1, reorder: 1, delay: maxAckDelay}
+
+func newAckState() ackState { return ackState{largest: -1, acked: -1, rules: rfcRules} }
 
 // seen reports whether packet pn was received before.
 func (a *ackState) seen(pn int64) bool { return pn < a.floor || a.got.contains(pn) }
@@ -41,12 +58,15 @@ func (a *ackState) seen(pn int64) bool { return pn < a.floor || a.got.contains(p
 // received takes in packet pn, which seen does not know. immediate makes its
 // acknowledgement due at once, as for all packets of the handshake.
 func (a *ackState) received(pn int64, at time.Time, eliciting, immediate bool, ecn udp.ECN) {
-	if a.largest >= 0 && pn != a.largest+1 && eliciting {
+	if a.largest >= 0 && pn != a.largest+1 && eliciting && a.rules.reorder == 1 {
 		// Reordering, or a gap that may be loss: the peer wants to know at once
 		// (RFC 9000 §13.2.1).
 		immediate = true
 	}
 	a.got.add(pn, pn)
+	if n := len(a.got); n > untoldRanges && a.got[n-untoldRanges].lo > a.acked {
+		immediate = true // or some would be forgotten that no ACK has told of
+	}
 	if len(a.got) > maxAckRanges {
 		a.floor = a.got[0].hi + 1
 		a.got = append(a.got[:0], a.got[1:]...)
@@ -61,19 +81,49 @@ func (a *ackState) received(pn int64, at time.Time, eliciting, immediate bool, e
 		a.ect1++
 	case udp.CE:
 		a.ce++
-		immediate = true // RFC 9000 §13.2.1
+		// RFC 9000 §13.2.1. A peer that wants few ACKs wants to know where a run of
+		// marks begins.
+		immediate = immediate || !a.lastCE || a.rules.threshold <= 1
 	}
+	a.lastCE = ecn == udp.CE
 	if !eliciting {
 		return
 	}
 	a.eliciting++
-	// At least every second ack-eliciting packet (RFC 9000 §13.2.2). The ACK leaves
-	// after the batch that it came in, however many packets that brought.
-	if a.eliciting >= 2 || immediate {
+	// At least every second ack-eliciting packet (RFC 9000 §13.2.2), if the peer has not
+	// asked for less. The ACK leaves after the batch that it came in, however many packets
+	// that brought.
+	if int64(a.eliciting) > a.rules.threshold || immediate || a.rules.reorder > 1 && a.gap(pn) {
 		a.at = true
 	} else if a.deadline.IsZero() {
-		a.deadline = at.Add(maxAckDelay)
+		a.deadline = at.Add(a.rules.delay)
 	}
+}
+
+// gap reports whether packet pn, just received, makes an ACK due by the reordering
+// threshold: either the peer can declare a packet lost with it, or has already done so
+// with pn (draft-ietf-quic-ack-frequency, "Response to Out-of-Order Packets").
+func (a *ackState) gap(pn int64) bool {
+	if pn <= a.acked-a.rules.reorder {
+		return true
+	}
+	// The first missing number that no ACK has let the peer declare lost.
+	missing := max(a.acked-a.rules.reorder+1, a.floor)
+	for _, r := range a.got {
+		if missing < r.lo {
+			break
+		}
+		missing = max(missing, r.hi+1)
+	}
+	return a.largest-missing >= a.rules.reorder
+}
+
+// obey makes other rules hold, also for what is waiting already.
+func (a *ackState) obey(r ackRules) {
+	if !a.deadline.IsZero() {
+		a.deadline = a.deadline.Add(r.delay - a.rules.delay)
+	}
+	a.rules = r
 }
 
 // due reports whether an ACK should leave now, even alone.
@@ -111,6 +161,7 @@ func (a *ackState) sent() {
 	a.eliciting = 0
 	a.deadline = time.Time{}
 	a.at = false
+	a.acked = a.largest
 }
 
 // told notes that the peer has seen an ACK of everything up to largest: what it

@@ -28,7 +28,8 @@ const (
 	frameHandshakeDone
 	frameNewToken
 	framePing
-	frameMTUProbe // A: bytes, B: mtuState.epoch
+	frameMTUProbe     // A: bytes, B: mtuState.epoch
+	frameAckFrequency // A: sequence number
 )
 
 // controlQueue is what is due in 1-RTT packets besides streams. Every entry says
@@ -105,6 +106,7 @@ func (m *monitor) AppendControl(f *sender.Flight, now time.Time, ackOnly bool) {
 	if ackOnly {
 		return
 	}
+	c.appendAckFrequency(f, now)
 	if c.control.crypto {
 		s := &c.spaces[recovery.App].send
 		for s.pending() {
@@ -299,6 +301,8 @@ func (m *monitor) FrameAcked(f recovery.Frame) {
 		if f.B == c.mtu.epoch {
 			c.mtu.acked(int(f.A), time.Now())
 		}
+	case frameAckFrequency:
+		c.ackFrequencyAcked(f.A)
 	}
 }
 
@@ -312,6 +316,9 @@ func (m *monitor) FrameLost(f recovery.Frame) {
 		if f.B == c.mtu.epoch {
 			c.mtu.failed(int(f.A), time.Now())
 		}
+		return
+	case frameAckFrequency:
+		c.ackFrequencyLost(f.A)
 		return
 	case frameReset:
 		if s := c.streams.sendByID(f.ID); s != nil {
@@ -358,6 +365,7 @@ func (m *monitor) AntiAmplification() int {
 func (m *monitor) Flushed(now time.Time, eliciting bool) {
 	if eliciting {
 		(*Conn)(m).sentEliciting(now)
+		m.asking.sentAt = now
 	}
 	if m.qlog != nil {
 		m.qlog.update()

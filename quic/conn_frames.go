@@ -79,6 +79,7 @@ func (c *Conn) onAck(sp recovery.Space, f *wire.Ack, now time.Time) error {
 		exponent = c.params.AckDelayExponent
 	}
 	delay := ackDelay(f.Delay, exponent)
+	inFlight := c.rec.BytesInFlight()
 	if _, err := c.rec.OnAck(sp, f, delay, now); err != nil {
 		return err
 	}
@@ -90,6 +91,7 @@ func (c *Conn) onAck(sp recovery.Space, f *wire.Ack, now time.Time) error {
 	case recovery.App:
 		c.mtu.ptos = 0
 		c.rec.SetPeerAddressValidated()
+		c.thinAcks(inFlight, f.Largest())
 		return c.oneRTT.Acked(f.Largest())
 	}
 	return nil
@@ -146,6 +148,10 @@ func (c *Conn) onFrame(sp recovery.Space, f wire.Frame, now time.Time) error {
 		return c.onDatagram(f)
 	case wire.ConnectionClose:
 		c.onClose(f, now)
+	case wire.AckFrequency:
+		return c.onAckFrequency(f)
+	case wire.ImmediateAck:
+		return c.onImmediateAck(f)
 	default:
 		return notNegotiated(f)
 	}

@@ -335,6 +335,7 @@ func (c *Conn) restart(q *path, first int64, now time.Time) {
 	c.mtu.begin()
 	c.cc = c.newController(c.snd.DatagramSize())
 	c.rec.Restart(c.cc, first, q.rtt, now)
+	c.asking.unask() // what was asked for was right for another path
 	c.snd.SetController(c.cc)
 	c.updatePacer()
 	c.mtu.start(now)

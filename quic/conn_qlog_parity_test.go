@@ -71,6 +71,8 @@ var (
 	}
 	qlogNotOfQUICGo = []string{
 		"volley:", // flights, passes, source calls
+		"transport:packet_sent 1RTT immediate_ack", "transport:packet_received 1RTT immediate_ack",
+		"transport:packet_sent 1RTT ack_frequency", "transport:packet_received 1RTT ack_frequency",
 	}
 )
 

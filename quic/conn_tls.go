@@ -63,7 +63,7 @@ func (c *Conn) ownParams() *wire.TransportParams {
 	if cf.EnableDatagrams {
 		datagrams = maxDatagramFrame
 	}
-	return &wire.TransportParams{
+	p := &wire.TransportParams{
 		InitialSrc:                     connIDBytes(&c.ids.local[0].id),
 		MaxIdleTimeout:                 cf.MaxIdleTimeout,
 		MaxUDPPayload:                  maxPacketSize,
@@ -80,6 +80,11 @@ func (c *Conn) ownParams() *wire.TransportParams {
 		ResetStreamAt:                  cf.EnableStreamResetPartialDelivery,
 		GreaseQUICBit:                  c.greases,
 	}
+	if c.obeysAsks {
+		d := minAckDelay
+		p.MinAckDelay = &d
+	}
+	return p
 }
 
 // startTLS begins the handshake.
@@ -293,6 +298,8 @@ func (c *Conn) onParams(b []byte) error {
 		return err
 	}
 	c.rec.SetMaxAckDelay(p.MaxAckDelay)
+	c.asking.start(p)
+	c.snd.SetImmediateAck(c.asking.on, false)
 	c.setGrease(p.GreaseQUICBit)
 	c.useParams(p)
 	c.mtu.setPeerLimit(p)

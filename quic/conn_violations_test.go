@@ -212,7 +212,7 @@ func TestViolations(t *testing.T) {
 			say: func(p *actor) [][]wire.Frame { return one(wire.Datagram{Data: []byte("d"), HasLen: true}) }},
 		{name: "RESET_STREAM_AT that was not offered", code: wire.FrameEncodingError,
 			say: func(p *actor) [][]wire.Frame { return one(wire.ResetStreamAt{ID: p.mine(uni, 0)}) }},
-		{name: "ACK_FREQUENCY that was not offered", code: wire.FrameEncodingError,
+		{name: "ACK_FREQUENCY with no delay at all", code: wire.ProtocolViolation,
 			say: func(p *actor) [][]wire.Frame { return one(wire.AckFrequency{Seq: 1}) }},
 
 		// §7.5, RFC 9001 §6: CRYPTO after the handshake.

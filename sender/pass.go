@@ -39,6 +39,10 @@ func (x *Sender) build(now time.Time, self *asker) *Flight {
 
 	f := x.newFlight(x.size, max(budget, 1))
 	x.host.AppendControl(f, now, budget == 0)
+	var hastened mark
+	if budget > 0 && probes > 0 {
+		hastened = x.hastenProbe(f)
+	}
 	if budget > 0 && streams {
 		if probes > 0 {
 			self = nil // a probe never calls a source
@@ -51,6 +55,11 @@ func (x *Sender) build(now time.Time, self *asker) *Flight {
 	}
 	if budget > 0 && probes > 0 && !f.eliciting() {
 		x.probe(f, probes)
+	}
+	if hastened.train != nil {
+		hastened.elicit()
+	} else {
+		x.hastenEnd(f)
 	}
 	f.dropEmpty()
 	if f.n == 0 || !x.ready { // or closed while a source was called

@@ -79,6 +79,9 @@ type Sender struct {
 
 	grease bool // the QUIC bit of packets is random
 
+	hastens bool // the peer knows the IMMEDIATE_ACK frame …
+	sparse  bool // … and was asked for few ACKs
+
 	credit, used int64 // connection flow control: the peer's MAX_DATA and the bytes sent
 	starved      bool  // a source waits for more of it
 

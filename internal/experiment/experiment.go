@@ -8,3 +8,7 @@ import "sync/atomic"
 // HandOver makes every write leave through the connection's goroutine, also on a quiet
 // connection: what package sender would be without sending in the caller's.
 var HandOver atomic.Bool
+
+// AckFrequencyOff makes connections do without the ACK frequency extension: it is neither
+// offered to peers nor made use of.
+var AckFrequencyOff atomic.Bool

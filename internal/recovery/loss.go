@@ -7,8 +7,9 @@ import (
 	"github.com/volley-quic/volley/internal/congestion"
 )
 
-// packetThreshold is kPacketThreshold (RFC 9002 §6.1.1).
-const packetThreshold = 3
+// PacketThreshold is kPacketThreshold (RFC 9002 §6.1.1): a packet is lost when one with a
+// number higher by this has arrived.
+const PacketThreshold = 3
 
 // detectLost declares lost what was sent long enough before an acknowledged
 // packet, by number or by time (RFC 9002 §6.1), tells the owners and the
@@ -25,7 +26,7 @@ func (r *Recovery) detectLost(sp Space, now time.Time) congestion.Loss {
 	lostBefore := now.Add(-delay)
 	// The thresholds speak of packets, so numbers that were never sent do not
 	// count (A.10).
-	byNumber := s.skips.back(s.largestHere, packetThreshold)
+	byNumber := s.skips.back(s.largestHere, PacketThreshold)
 
 	q := &s.ring
 	low, high := int64(-1), int64(-1) // places with losses
