@@ -35,6 +35,7 @@ type task struct {
 	Streams    int
 	MaxPacket  int
 	Emission   *emission
+	PlainAcks  bool // without the ACK frequency extension (Volley)
 
 	// Requests and handshakes.
 	Span       time.Duration
@@ -91,6 +92,7 @@ func help(p *proc.Peer, t task) error {
 	// The size of the socket buffers is no news among results.
 	os.Setenv("QUIC_GO_DISABLE_RECEIVE_BUFFER_WARNING", "true")
 	experiment.HandOver.Store(t.HandOver)
+	experiment.AckFrequencyOff.Store(t.PlainAcks)
 	v, err := role(p, t)
 	if err != nil {
 		return err

@@ -54,6 +54,7 @@ func (b *bench) bulkOf(job, name, stack string, change func(*task)) contestant[b
 // The contestants of P1 to P5.
 const (
 	volley      = "volley"
+	volleyAcks  = "volley without the ACK frequency extension"
 	volleyJumbo = "volley 16376"
 	quicgo      = "quic-go"
 	xnet        = "x/net"
@@ -83,6 +84,9 @@ func (b *bench) bulkRounds() (map[string][]bulk, error) {
 		cs = append(cs,
 			b.bulkOf("P1", quicgo, "quic-go", nil),
 			b.bulkOf("P1", xnet, "x/net", func(t *task) { t.Size /= slowness }))
+	}
+	if want("P1") {
+		cs = append(cs, b.bulkOf("P1", volleyAcks, "volley", func(t *task) { t.PlainAcks = true }))
 	}
 	if haveBare && want("P1", "P2", "P3", "P4") {
 		cs = append(cs, b.bulkOf("P4", bareLoop, "bare", nil))
@@ -119,10 +123,8 @@ func p1(b *bench, r *result) error {
 	c.roof = ratios(c.ours, each(all[bareLoop], bulk.gbit))
 	r.checks = append(r.checks, c)
 	x := all[volley][0]
-	r.notes = append(r.notes,
-		"cipher: "+x.sender.Cipher,
-		"Volley has no ACK-frequency extension yet: this is without it")
-	for _, name := range []string{volley, volleyJumbo, quicgo, xnet, tcp, bareLoop} {
+	r.notes = append(r.notes, "cipher: "+x.sender.Cipher)
+	for _, name := range []string{volley, volleyAcks, volleyJumbo, quicgo, xnet, tcp, bareLoop} {
 		xs := all[name]
 		if xs == nil {
 			continue
@@ -150,6 +152,9 @@ func filled(xs []bulk) string {
 	var b strings.Builder
 	if x := xs[len(xs)-1]; x.sender.Traffic.Sent > 0 {
 		fmt.Fprintf(&b, "; %.0f bytes of payload per packet", float64(x.bytes)/float64(x.sender.Traffic.Sent))
+		if x.sender.Traffic.Received > 0 {
+			fmt.Fprintf(&b, ", %.1f packets back for 1000", 1000*float64(x.sender.Traffic.Received)/float64(x.sender.Traffic.Sent))
+		}
 	}
 	if flights > 0 {
 		fmt.Fprintf(&b, "; %.1f datagrams per sendmsg", float64(datagrams)/float64(flights))
