@@ -311,6 +311,50 @@ func (p *actor) pto() (variable, delay time.Duration) {
 	return variable, p.c.rec.PTO(recovery.App) - variable
 }
 
+// What is asked for, by what is in flight and by the round trips.
+func TestAckFrequencyChoice(t *testing.T) {
+	const ms = time.Millisecond
+	for _, tt := range []struct {
+		inFlight  int
+		min, srtt time.Duration
+		slow      bool // start
+		asked     bool // for something else before
+		packets   int
+		delay     time.Duration
+	}{
+		{inFlight: 0, min: 50 * ms, srtt: 50 * ms, packets: 2},
+		{inFlight: 127, min: 50 * ms, srtt: 50 * ms, packets: 2},
+		{inFlight: 128, min: 50 * ms, srtt: 50 * ms, packets: 4, delay: 12500 * time.Microsecond},
+		{inFlight: 320, min: 50 * ms, srtt: 50 * ms, packets: 10, delay: 12500 * time.Microsecond},
+		{inFlight: 320, min: 50 * ms, srtt: 50 * ms, packets: 10, delay: 12500 * time.Microsecond, slow: true},
+		{inFlight: 320, min: 45 * ms, srtt: 50 * ms, packets: 16, delay: 12500 * time.Microsecond}, // a tenth is queued
+		{inFlight: 320, min: 25 * ms, srtt: 50 * ms, packets: 40, delay: 12500 * time.Microsecond}, // a half
+		{inFlight: 320, min: 25 * ms, srtt: 50 * ms, packets: 10, delay: 12500 * time.Microsecond, slow: true},
+		{inFlight: 1 << 20, min: 200 * ms, srtt: 400 * ms, packets: manyPackets, delay: 25 * ms},
+		{inFlight: 1 << 20, min: ms, srtt: 4 * ms, packets: 2},
+		{inFlight: 1 << 20, min: ms, srtt: 5 * ms, packets: manyPackets, delay: 5 * ms},
+		{inFlight: 127, min: 50 * ms, srtt: 50 * ms, packets: 3, delay: 12500 * time.Microsecond, asked: true},
+		{inFlight: 63, min: 50 * ms, srtt: 50 * ms, packets: 2, asked: true},
+		{inFlight: 1 << 20, min: ms, srtt: 4 * ms, packets: manyPackets, delay: 5 * ms, asked: true},
+		{inFlight: 1 << 20, min: ms, srtt: 2 * ms, packets: 2, asked: true},
+	} {
+		var a ackAsking
+		p := &wire.TransportParams{MaxAckDelay: 25 * ms}
+		obeying(p)
+		a.start(p)
+		want := ackAsk{tt.packets, tt.delay}
+		if tt.delay == 0 {
+			want.delay = p.MaxAckDelay
+		}
+		if tt.asked {
+			a.said.packets++
+		}
+		if got := a.choose(tt.inFlight, &recovery.RTT{Min: tt.min, Smoothed: tt.srtt}, tt.slow); got != want {
+			t.Errorf("%+v: asked for %+v", tt, got)
+		}
+	}
+}
+
 // A bulk sender asks for fewer ACKs, in proportion to what it has in flight, and for
 // delays that are a part of the round trip; its probe timeout follows once the peer is
 // known to obey.
