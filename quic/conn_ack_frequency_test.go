@@ -515,6 +515,18 @@ func TestAckFrequencyTakenBack(t *testing.T) {
 		}
 		wantA[wire.Stream](p, "the request", wire.OneRTT)
 		p.wantIdle("that is all")
+		// It is lost, and is right still: then it is said again.
+		lost := p.largest[recovery.App]
+		for range 3 {
+			s.Write([]byte("more"))
+			p.advance(time.Millisecond)
+		}
+		p.got[recovery.App].remove(lost, lost)
+		p.queue = nil
+		p.ackAll()
+		if g := wantA[wire.AckFrequency](p, "once more", wire.OneRTT); g.Seq != f.Seq+1 || g.Threshold != f.Threshold || g.MaxDelay != f.MaxDelay || g.Reordering != f.Reordering {
+			t.Errorf("%v follows %v", g, f)
+		}
 		p.ackAll()
 		for range 5 {
 			p.advance(time.Second)
@@ -522,7 +534,7 @@ func TestAckFrequencyTakenBack(t *testing.T) {
 			p.collect()
 			p.ackAll()
 		}
-		if fs := p.asks(); len(fs) != n+1 {
+		if fs := p.asks(); len(fs) != n+2 {
 			t.Errorf("asked %v", fs)
 		}
 	})
