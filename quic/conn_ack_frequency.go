@@ -45,10 +45,11 @@ const (
 	manyAcks = 32
 
 	// fewPackets is the least number of packets for one ACK that is worth a frame, and
-	// manyPackets the largest that is asked for: beyond, an ACK costs nothing beside what
-	// it acknowledges.
+	// manyPackets the largest that is asked for. Beyond, an ACK costs little beside what it
+	// acknowledges; and if one opened the window for a whole flight, that would be taken by
+	// a single stream whose source fills packets in place, where many wait for their turn.
 	fewPackets  = 4
-	manyPackets = 64
+	manyPackets = 16
 
 	// shortestWait is the shortest delay that is asked for, and the shortest round trip for
 	// which one is. It is part of the probe timeout, which must not fire whenever a busy
@@ -113,7 +114,7 @@ func (a *ackAsking) differs(want ackAsk) bool {
 	if want == a.plain || a.said == a.plain {
 		return want != a.said
 	}
-	return want.packets >= 2*a.said.packets || 4*want.packets <= 3*a.said.packets ||
+	return 2*want.packets >= 3*a.said.packets || 4*want.packets <= 3*a.said.packets ||
 		want.delay >= 2*a.said.delay || 2*want.delay <= a.said.delay
 }
 

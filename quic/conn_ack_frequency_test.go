@@ -328,8 +328,8 @@ func TestAckFrequencyChoice(t *testing.T) {
 		{inFlight: 320, min: 50 * ms, srtt: 50 * ms, packets: 10, delay: 12500 * time.Microsecond},
 		{inFlight: 320, min: 50 * ms, srtt: 50 * ms, packets: 10, delay: 12500 * time.Microsecond, slow: true},
 		{inFlight: 320, min: 45 * ms, srtt: 50 * ms, packets: 16, delay: 12500 * time.Microsecond}, // a tenth is queued
-		{inFlight: 320, min: 25 * ms, srtt: 50 * ms, packets: 40, delay: 12500 * time.Microsecond}, // a half
-		{inFlight: 320, min: 25 * ms, srtt: 50 * ms, packets: 10, delay: 12500 * time.Microsecond, slow: true},
+		{inFlight: 100, min: 25 * ms, srtt: 50 * ms, packets: 12, delay: 12500 * time.Microsecond}, // a half
+		{inFlight: 100, min: 25 * ms, srtt: 50 * ms, packets: 2, slow: true},
 		{inFlight: 1 << 20, min: 200 * ms, srtt: 400 * ms, packets: manyPackets, delay: 25 * ms},
 		{inFlight: 1 << 20, min: ms, srtt: 4 * ms, packets: 2},
 		{inFlight: 1 << 20, min: ms, srtt: 5 * ms, packets: manyPackets, delay: 5 * ms},
@@ -387,11 +387,11 @@ func TestAckFrequencyAsked(t *testing.T) {
 		fs = p.asks()
 		for i, f := range fs[1:] {
 			last := fs[i]
-			if f.Seq != last.Seq+1 || f.Threshold+1 < 2*(last.Threshold+1) && 4*(f.Threshold+1) > 3*(last.Threshold+1) && f.MaxDelay == last.MaxDelay || f.Threshold >= manyPackets {
+			if f.Seq != last.Seq+1 || 2*(f.Threshold+1) < 3*(last.Threshold+1) && 4*(f.Threshold+1) > 3*(last.Threshold+1) && f.MaxDelay == last.MaxDelay || f.Threshold >= manyPackets {
 				t.Errorf("%v follows %v", f, last)
 			}
 		}
-		if len(fs) < 3 || len(fs) > 6 {
+		if len(fs) < 2 || len(fs) > 6 {
 			t.Errorf("asked %v", fs)
 		}
 	})

@@ -52,7 +52,7 @@ func TestNetworkFewerAcks(t *testing.T) {
 	}{
 		{"slow start", 25 * time.Millisecond, rate / 20, 1 << 20, 1, 1.03},
 		{"slow start and its end", 25 * time.Millisecond, rate / 20, 4 << 20, 0.7, 1.03},
-		{"long", 25 * time.Millisecond, rate / 20, 40 << 20, 0.2, 1.03},
+		{"long", 25 * time.Millisecond, rate / 20, 40 << 20, 0.25, 1.03},
 		{"short queue", 25 * time.Millisecond, rate / 100, 20 << 20, 0.5, 1.06},
 		{"short path", time.Millisecond, rate / 50, 20 << 20, 0.5, 1.03},
 	} {

@@ -47,8 +47,9 @@ func TestNetworkSourceCallsAreCounted(t *testing.T) {
 					t.Errorf("%d calls were counted, and %d made", stats.Calls, src.calls)
 				}
 				// A call for the last bytes may hold few, and a window that is nearly full
-				// as well.
-				if per := float64(stats.Datagrams) / float64(stats.Calls); per < tt.per || per > tt.most {
+				// as well; and what was asked for goes on into one datagram more where a
+				// control frame has come first.
+				if per := float64(stats.Datagrams) / float64(stats.Calls); per < tt.per || per > 1.01*tt.most {
 					t.Errorf("%.2f datagrams a call: %+v", per, stats)
 				}
 				if stats.Asked != size || stats.Bytes != size {
