@@ -46,7 +46,7 @@ func dialAddr(ctx context.Context, addr string, tlsConf *tls.Config, conf *Confi
 	if to.Addr().Is4() {
 		network = "udp4"
 	}
-	pc, err := net.ListenUDP(network, nil)
+	pc, err := ListenUDP(network, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -95,6 +95,7 @@
 //     [SendStream.WriteOwned] one piece without copying it.
 //   - [SendStream.SetWriteBuffer] and [SendStream.Writable] are for writers that want to
 //     know how far ahead of the network they are.
+//   - [ListenUDP] opens the socket of a Transport so that bulk costs less on Linux.
 //
 // For the sender of little:
 //

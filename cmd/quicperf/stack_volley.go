@@ -14,7 +14,7 @@ import (
 func init() { stacks["volley"] = volleyStack{} }
 
 // volleyStack is Volley. Its file differs from stack_quicgo.go by the import and
-// by what only Volley has: MaxPacketSize, emission, and counters of the socket.
+// by what only Volley has: ListenUDP, MaxPacketSize, emission, and counters of the socket.
 type volleyStack struct{}
 
 func volleyConfig(n netOptions) *quic.Config {
@@ -32,7 +32,7 @@ func volleyConfig(n netOptions) *quic.Config {
 
 // newVolleyTransport opens a UDP socket.
 func newVolleyTransport(addr *net.UDPAddr) (*quic.Transport, error) {
-	udp, err := net.ListenUDP("udp", addr)
+	udp, err := quic.ListenUDP("udp", addr)
 	if err != nil {
 		return nil, err
 	}

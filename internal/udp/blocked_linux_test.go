@@ -15,8 +15,8 @@ import (
 
 // stuffed is a Conn whose socket really is full: one end of a pair of local
 // datagram sockets, since the kernel's loopback interface never fills a UDP socket.
-// drain makes room.
-func stuffed(t *testing.T) (c *Conn, drain func()) {
+// drain makes room. watched makes it a socket as Listen's.
+func stuffed(t *testing.T, watched bool) (c *Conn, drain func()) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -34,6 +34,15 @@ func stuffed(t *testing.T) (c *Conn, drain func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if watched {
+		w, err := watchReads(raw, pc.LocalAddr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { w.Close() })
+		pc.Close()
+		pc, raw = w, w
+	}
 	c = &Conn{pc: pc, sock: &fastSocket{raw: raw}, closed: make(chan struct{})}
 	c.fillUp(t)
 	return c, func() {
@@ -45,12 +54,17 @@ func stuffed(t *testing.T) (c *Conn, drain func()) {
 	}
 }
 
+func bothKinds(t *testing.T, f func(t *testing.T, watched bool)) {
+	t.Run("of package net", func(t *testing.T) { f(t, false) })
+	t.Run("of Listen", func(t *testing.T) { f(t, true) })
+}
+
 // fillUp sends until the kernel refuses.
 func (c *Conn) fillUp(t *testing.T) {
 	t.Helper()
 	c.sock.(*fastSocket).raw.Control(func(fd uintptr) {
 		for range 1_000_000 {
-			if _, err := unix.Write(int(fd), []byte("x")); err == unix.EAGAIN {
+			if _, err := unix.SendmsgN(int(fd), []byte("x"), nil, nil, unix.MSG_DONTWAIT); err == unix.EAGAIN {
 				c.blocked(err)
 				return
 			} else if err != nil {
@@ -69,88 +83,97 @@ func (c *Conn) isPolling() bool {
 
 // A13: whatever the order of waiting and making room, no wake-up is lost.
 func TestRoomWakesEverybodyWhoWaits(t *testing.T) {
-	c, drain := stuffed(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	for round := range 300 {
-		if now, ok := c.sock.writable(); now || !ok {
-			t.Fatalf("round %d: a full socket is writable: %v, %v", round, now, ok)
-		}
-		ended := make(chan error)
-		for range 3 {
-			go func() { ended <- c.WaitWritable(ctx) }()
-		}
-		if round%2 == 0 {
-			for !c.isPolling() && ctx.Err() == nil {
-				runtime.Gosched()
+	bothKinds(t, func(t *testing.T, watched bool) {
+		c, drain := stuffed(t, watched)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		for round := range 300 {
+			if now, ok := c.sock.writable(); now || !ok {
+				t.Fatalf("round %d: a full socket is writable: %v, %v", round, now, ok)
 			}
-		}
-		drain()
-		for range 3 {
-			if err := <-ended; err != nil {
-				t.Fatalf("round %d: %v", round, err)
+			ended := make(chan error)
+			for range 3 {
+				go func() { ended <- c.WaitWritable(ctx) }()
 			}
+			if round%2 == 0 {
+				for !c.isPolling() && ctx.Err() == nil {
+					runtime.Gosched()
+				}
+			}
+			drain()
+			for range 3 {
+				if err := <-ended; err != nil {
+					t.Fatalf("round %d: %v", round, err)
+				}
+			}
+			c.unblocked()
+			c.fillUp(t)
 		}
-		c.unblocked()
-		c.fillUp(t)
-	}
+	})
 }
 
 func TestWaitingForAFullSocketEnds(t *testing.T) {
-	c, _ := stuffed(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- c.WaitWritable(ctx) }()
-	for !c.isPolling() {
-		runtime.Gosched()
-	}
-	cancel()
-	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Errorf("after cancel: %v", err)
-	}
-	go func() { ended <- c.WaitWritable(context.Background()) }()
-	c.Close()
-	if err := <-ended; err != net.ErrClosed {
-		t.Errorf("after Close: %v", err)
-	}
-	for c.isPolling() { // the goroutine that polls ends with the socket
-		runtime.Gosched()
-	}
+	bothKinds(t, func(t *testing.T, watched bool) {
+		c, _ := stuffed(t, watched)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- c.WaitWritable(ctx) }()
+		for !c.isPolling() {
+			runtime.Gosched()
+		}
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("after cancel: %v", err)
+		}
+		go func() { ended <- c.WaitWritable(context.Background()) }()
+		c.Close()
+		if err := <-ended; err != net.ErrClosed {
+			t.Errorf("after Close: %v", err)
+		}
+		for c.isPolling() { // the goroutine that polls ends with the socket
+			runtime.Gosched()
+		}
+	})
 }
 
 // The poller tells of changes. One that came before it was asked must not be waited for.
 func TestRoomMadeBeforehandIsSeen(t *testing.T) {
-	c, drain := stuffed(t)
-	drain()
-	ended := make(chan error, 1)
-	go func() { ended <- c.sock.awaitWritable() }()
-	select {
-	case err := <-ended:
-		if err != nil {
-			t.Error(err)
+	bothKinds(t, func(t *testing.T, watched bool) {
+		c, drain := stuffed(t, watched)
+		drain()
+		ended := make(chan error, 1)
+		go func() { ended <- c.sock.awaitWritable() }()
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Error("still waiting for a socket that has room")
 		}
-	case <-time.After(10 * time.Second):
-		t.Error("still waiting for a socket that has room")
-	}
+	})
 }
 
 func TestDetachEndsWaiting(t *testing.T) {
-	c, drain := stuffed(t)
-	ended := make(chan error)
-	go func() { ended <- c.WaitWritable(context.Background()) }()
-	for !c.isPolling() {
-		runtime.Gosched()
-	}
-	c.Detach()
-	if err := <-ended; err != net.ErrClosed {
-		t.Errorf("after Detach: %v", err)
-	}
-	drain()
+	bothKinds(t, func(t *testing.T, watched bool) {
+		c, drain := stuffed(t, watched)
+		ended := make(chan error)
+		go func() { ended <- c.WaitWritable(context.Background()) }()
+		for !c.isPolling() {
+			runtime.Gosched()
+		}
+		c.Detach()
+		if err := <-ended; err != net.ErrClosed {
+			t.Errorf("after Detach: %v", err)
+		}
+		drain()
+	})
 }
 
-// The application's write deadline is none of our business, but must not make us spin.
+// The application's write deadline is none of our business, but must not make us spin. (A
+// socket of Listen has none.)
 func TestAWriteDeadlineDoesNotSpin(t *testing.T) {
-	c, drain := stuffed(t)
+	c, drain := stuffed(t, false)
 	if err := c.pc.SetWriteDeadline(time.Now().Add(-time.Second)); err != nil {
 		t.Fatal(err)
 	}

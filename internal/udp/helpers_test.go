@@ -13,15 +13,30 @@ import (
 // seconds: a test must fail, not hang.
 func listen(t testing.TB, network, addr string) *Conn {
 	t.Helper()
-	a, err := net.ResolveUDPAddr(network, addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pc, err := net.ListenUDP(network, a)
+	pc, err := Listen(network, resolve(t, network, addr))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return wrap(t, pc)
+}
+
+// listenAsApplications is listen with a socket of package net.
+func listenAsApplications(t testing.TB, network, addr string) *Conn {
+	t.Helper()
+	pc, err := net.ListenUDP(network, resolve(t, network, addr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return wrap(t, pc)
+}
+
+func resolve(t testing.TB, network, addr string) *net.UDPAddr {
+	t.Helper()
+	a, err := net.ResolveUDPAddr(network, addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
 }
 
 func wrap(t testing.TB, pc net.PacketConn) *Conn {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"runtime"
 	"slices"
 	"testing"
@@ -24,10 +25,15 @@ func sock(network, addr string) func(testing.TB) *Conn {
 	return func(t testing.TB) *Conn { return listen(t, network, addr) }
 }
 
+func applications(network, addr string) func(testing.TB) *Conn {
+	return func(t testing.TB) *Conn { return listenAsApplications(t, network, addr) }
+}
+
 // pairings leaves IPv6 out, and says so, where the host has none.
 func pairings(t testing.TB) []pairing {
 	ps := []pairing{
 		{"v4", sock("udp4", "127.0.0.1:0"), sock("udp4", "127.0.0.1:0"), "127.0.0.1", "127.0.0.1"},
+		{"v4 of package net", applications("udp4", "127.0.0.1:0"), applications("udp4", "127.0.0.1:0"), "127.0.0.1", "127.0.0.1"},
 		{"v4 to any", sock("udp4", "0.0.0.0:0"), sock("udp4", "0.0.0.0:0"), "127.0.0.1", "127.0.0.1"},
 	}
 	if pc, err := net.ListenPacket("udp6", "[::1]:0"); err != nil {
@@ -42,6 +48,8 @@ func pairings(t testing.TB) []pairing {
 		pairing{"dual to v4-mapped", sock("udp", "[::]:0"), sock("udp4", "127.0.0.1:0"), "::ffff:127.0.0.1", "127.0.0.1"},
 		pairing{"v4 to dual", sock("udp4", "127.0.0.1:0"), sock("udp", "[::]:0"), "127.0.0.1", "127.0.0.1"},
 		pairing{"v6 to dual", sock("udp6", "[::1]:0"), sock("udp", "[::]:0"), "::1", "::1"},
+		pairing{"dual of package net to dual", applications("udp", "[::]:0"), sock("udp", "[::]:0"), "::1", "::1"},
+		pairing{"dual to dual of package net", sock("udp", "[::]:0"), applications("udp", "[::]:0"), "::1", "::1"},
 		pairing{"dual to dual", sock("udp", "[::]:0"), sock("udp", "[::]:0"), "::1", "::1"},
 	)
 }
@@ -168,7 +176,7 @@ func TestRepliesLeaveFromWhereTheQuestionArrived(t *testing.T) {
 
 func TestAnEmptyDatagramIsNoMessage(t *testing.T) {
 	from, to := listen(t, "udp4", "127.0.0.1:0"), listen(t, "udp4", "127.0.0.1:0")
-	if _, err := from.pc.(*net.UDPConn).WriteToUDPAddrPort(nil, addrOf(to)); err != nil {
+	if _, err := from.pc.WriteTo(nil, to.LocalAddr()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := from.Send(&Route{Remote: addrOf(to)}, []byte("x"), 0, NotECT); err != nil {
@@ -255,37 +263,129 @@ func TestManySendersAtOnce(t *testing.T) {
 	}
 }
 
+// kinds are the sockets that there are.
+var kinds = map[string]func(testing.TB) *Conn{
+	"of Listen":      sock("udp4", "127.0.0.1:0"),
+	"of package net": applications("udp4", "127.0.0.1:0"),
+}
+
 func TestCloseEndsReading(t *testing.T) {
-	c := listen(t, "udp4", "127.0.0.1:0")
-	c.SetReadDeadline(time.Time{})
-	ended := make(chan error)
-	go func() {
-		ms := make([]Message, 4)
-		_, err := c.ReadBatch(ms)
-		ended <- err
-		_, err = c.ReadBatch(ms)
-		ended <- err
-	}()
-	c.Close()
-	for range 2 {
-		if err := <-ended; !errors.Is(err, net.ErrClosed) {
-			t.Errorf("ReadBatch ended with %v", err)
-		}
-	}
-	if _, err := c.Send(&Route{Remote: addrOf(c)}, []byte("x"), 0, NotECT); err != net.ErrClosed {
-		t.Errorf("Send after Close: %v", err)
+	for kind, open := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			c := open(t)
+			c.SetReadDeadline(time.Time{})
+			ended := make(chan error)
+			go func() {
+				ms := make([]Message, 4)
+				_, err := c.ReadBatch(ms)
+				ended <- err
+				_, err = c.ReadBatch(ms)
+				ended <- err
+			}()
+			c.Close()
+			for range 2 {
+				if err := <-ended; !errors.Is(err, net.ErrClosed) {
+					t.Errorf("ReadBatch ended with %v", err)
+				}
+			}
+			if _, err := c.Send(&Route{Remote: addrOf(c)}, []byte("x"), 0, NotECT); err != net.ErrClosed {
+				t.Errorf("Send after Close: %v", err)
+			}
+		})
 	}
 }
 
 // The application may close its socket without asking.
 func TestAClosedSocketEndsReadingAndSending(t *testing.T) {
-	c := listen(t, "udp4", "127.0.0.1:0")
-	to := addrOf(c)
-	c.pc.Close()
-	if _, err := c.ReadBatch(make([]Message, 1)); err != net.ErrClosed {
-		t.Errorf("ReadBatch: %v", err)
+	for kind, open := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			c := open(t)
+			to := addrOf(c)
+			c.pc.Close()
+			if _, err := c.ReadBatch(make([]Message, 1)); err != net.ErrClosed {
+				t.Errorf("ReadBatch: %v", err)
+			}
+			if _, err := c.Send(&Route{Remote: to}, []byte("x"), 0, NotECT); err != net.ErrClosed {
+				t.Errorf("Send: %v", err)
+			}
+		})
 	}
-	if _, err := c.Send(&Route{Remote: to}, []byte("x"), 0, NotECT); err != net.ErrClosed {
-		t.Errorf("Send: %v", err)
+}
+
+func TestReadDeadline(t *testing.T) {
+	for kind, open := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			c := open(t)
+			c.SetReadDeadline(time.Now().Add(-time.Second))
+			if _, err := c.ReadBatch(make([]Message, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("deadline in the past: %v", err)
+			}
+			c.SetReadDeadline(time.Time{})
+			ended := make(chan error)
+			go func() {
+				_, err := c.ReadBatch(make([]Message, 1))
+				ended <- err
+			}()
+			c.SetReadDeadline(time.Now())
+			if err := <-ended; !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("deadline that comes while reading: %v", err)
+			}
+			// What arrived meanwhile is there afterwards.
+			c.SetReadDeadline(time.Now().Add(10 * time.Second))
+			if _, err := c.Send(&Route{Remote: addrOf(c)}, []byte("x"), 0, NotECT); err != nil {
+				t.Fatal(err)
+			}
+			if ds := receive(t, c, 1); string(ds[0].data) != "x" {
+				t.Errorf("%q arrived", ds[0].data)
+			}
+		})
+	}
+}
+
+// A socket of Listen is a net.PacketConn like any other.
+func TestListenedSocketAsPacketConn(t *testing.T) {
+	a, err := Listen("udp4", resolve(t, "udp4", "127.0.0.1:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	b, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	end := time.Now().Add(10 * time.Second)
+	a.SetDeadline(end)
+	b.SetDeadline(end)
+	for from, to := range map[net.PacketConn]net.PacketConn{a: b, b: a} {
+		if n, err := from.WriteTo([]byte("some bytes"), to.LocalAddr()); n != 10 || err != nil {
+			t.Fatalf("WriteTo: %d, %v", n, err)
+		}
+		p := make([]byte, 4)
+		if n, addr, err := to.ReadFrom(p); err != nil || string(p[:n]) != "some" || addr.String() != from.LocalAddr().String() {
+			t.Errorf("ReadFrom: %q from %v, %v", p[:n], addr, err)
+		}
+	}
+	if _, err := a.WriteTo([]byte("x"), &net.TCPAddr{}); err == nil {
+		t.Error("WriteTo takes an address of TCP")
+	}
+	a.SetReadDeadline(time.Now().Add(-time.Second))
+	if _, _, err := a.ReadFrom(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("after the deadline: %v", err)
+	}
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := a.ReadFrom(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("ReadFrom after Close: %v", err)
+	}
+	if _, err := a.WriteTo([]byte("x"), b.LocalAddr()); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("WriteTo after Close: %v", err)
+	}
+	if err := a.Close(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Close after Close: %v", err)
+	}
+	if _, err := Listen("udp4", b.LocalAddr().(*net.UDPAddr)); err == nil {
+		t.Error("two sockets on one port")
 	}
 }

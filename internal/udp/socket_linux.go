@@ -17,11 +17,16 @@ type fastSocket struct {
 }
 
 func newSocket(pc net.PacketConn, want abilities) (socket, abilities, error) {
-	u, ok := pc.(*net.UDPConn)
-	if !ok {
+	var raw syscall.RawConn
+	var err error
+	switch u := pc.(type) {
+	case *net.UDPConn:
+		raw, err = u.SyscallConn()
+	case *readWatched:
+		raw, err = u.SyscallConn()
+	default:
 		return newPlainSocket(pc), abilities{}, nil
 	}
-	raw, err := u.SyscallConn()
 	if err != nil {
 		return nil, abilities{}, err
 	}
@@ -29,8 +34,7 @@ func newSocket(pc net.PacketConn, want abilities) (socket, abilities, error) {
 	s.in.init()
 	can := abilities{ecn: want.ecn}
 	err = raw.Control(func(fd uintptr) {
-		domain, _ := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_DOMAIN)
-		s.v6 = domain == unix.AF_INET6
+		s.v6 = isV6(int(fd))
 		// A dual-stack socket takes the options of both families and reports IPv4
 		// packets by IPv4's control messages. One of one family refuses the other's.
 		set := func(level, option int) { _ = unix.SetsockoptInt(int(fd), level, option, 1) }
@@ -38,7 +42,7 @@ func newSocket(pc net.PacketConn, want abilities) (socket, abilities, error) {
 			set(unix.IPPROTO_IP, unix.IP_RECVTOS)
 			set(unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS)
 		}
-		if local, ok := u.LocalAddr().(*net.UDPAddr); ok && local.IP.IsUnspecified() {
+		if local, ok := pc.LocalAddr().(*net.UDPAddr); ok && local.IP.IsUnspecified() {
 			set(unix.IPPROTO_IP, unix.IP_PKTINFO)
 			set(unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO)
 		}
@@ -55,6 +59,11 @@ func newSocket(pc net.PacketConn, want abilities) (socket, abilities, error) {
 		return nil, abilities{}, err
 	}
 	return s, can, nil
+}
+
+func isV6(fd int) bool {
+	domain, _ := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	return domain == unix.AF_INET6
 }
 
 func kernelMajor() int {
