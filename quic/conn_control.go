@@ -370,6 +370,8 @@ func (m *monitor) Flushed(now time.Time, eliciting bool) {
 	if m.qlog != nil {
 		m.qlog.update()
 	}
+	// Whoever sends, the goroutine is not woken for it, and has not seen this one's timer.
+	(*Conn)(m).setTimer((*Conn)(m).nextTimer())
 }
 
 // SendFailed implements sender.Host.

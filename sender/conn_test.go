@@ -420,6 +420,8 @@ func (h *host) SetTimer(t time.Time) {
 func (h *host) Flushed(time.Time, bool) {
 	h.inside()
 	atomic.StoreInt64(&h.flushed, h.held.Load())
+	h.SetTimer(h.rec.Timer())
+	h.SetTimer(h.x.Timer())
 }
 func (h *host) AntiAmplification() int  { h.inside(); return h.amp }
 func (h *host) SendFailed(err error)    { h.inside(); h.failed = append(h.failed, err) }

@@ -69,14 +69,21 @@ func (x *Sender) build(now time.Time, self *asker) *Flight {
 	return f
 }
 
-// streamsDue reports whether a stream has something that should leave now. Less than a pass
+// streamsDue reports whether a stream has something that should leave now. Less than enough
 // may wait for more of a bulk writer's, until x.late.
 func (x *Sender) streamsDue(now time.Time) bool {
 	if e, _ := x.sched.Next(); e == nil {
 		x.late = time.Time{}
 		return false
 	}
-	if x.unsent >= x.passBytes() || !now.Before(x.late) {
+	if x.late.IsZero() {
+		return true
+	}
+	late := !now.Before(x.late)
+	if late {
+		x.returns = 0
+	}
+	if late || x.unsent >= x.enough() {
 		x.late = time.Time{}
 	}
 	return x.late.IsZero()

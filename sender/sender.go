@@ -42,7 +42,8 @@ type Host interface {
 	SetTimer(t time.Time)
 
 	// Flushed reports that a flight is about to leave, and whether it will be
-	// acknowledged.
+	// acknowledged. Timers have changed with it, and nobody wakes the connection's
+	// goroutine for that.
 	Flushed(now time.Time, eliciting bool)
 
 	// AntiAmplification is how many bytes may go to a peer whose address is not
@@ -90,6 +91,8 @@ type Sender struct {
 	unsent  int       // bytes that all streams hold and have not packed
 	bulk    *Stream   // filled a whole pass of the latest flight: its writer will come with more
 	late    time.Time // what is due of streams waits for more of bulk's until then; zero: it does not
+	steady  *Stream   // more of its writer's came before that
+	returns int       // … so often in a row
 	paused  time.Time // the pacer lets go again then; zero when it is not what holds back
 	latest  *Stream   // whose bytes left last
 	held    *Flight   // sealed, and refused by a full socket buffer
@@ -253,22 +256,50 @@ func (x *Sender) Push(st *Stream) (wake bool) {
 	if !x.ready {
 		return false
 	}
+	if st == x.bulk && !x.late.IsZero() {
+		if x.steady != st {
+			x.steady, x.returns = st, 0
+		}
+		x.returns++
+	}
 	wake = true
-	if (x.unsent >= x.flightBytes() || x.quiet()) && !experiment.HandOver.Load() {
-		wake = x.run(1, nil)
+	if full := x.unsent / x.flightBytes(); (full > 0 || x.quiet()) && !experiment.HandOver.Load() {
+		wake = x.run(max(full, 1), nil) && x.anythingDue()
 	}
 	return wake && !x.mayWait(st)
 }
 
+// anythingDue reports whether there is something to send that the latest flight left.
+func (x *Sender) anythingDue() bool {
+	if control, ack := x.host.Due(time.Now()); control || ack {
+		return true
+	}
+	e, _ := x.sched.Next()
+	return e != nil || x.rec.Probes(recovery.App) > 0
+}
+
 // mayWait reports whether what is due of the streams waits for more of st: if that is the
-// rest, less than a pass, of what a bulk writer wrote. What ends or repairs a stream does
+// rest, not enough yet, of what a bulk writer wrote. What ends or repairs a stream does
 // not wait, and neither does another stream's.
 func (x *Sender) mayWait(st *Stream) bool {
-	if st != x.bulk || x.unsent >= x.passBytes() || !st.onlyNewBytes() {
+	if st != x.bulk || x.unsent >= x.enough() || !st.onlyNewBytes() {
 		x.late = time.Time{}
 		return false
 	}
 	return x.wait()
+}
+
+// trusted is how often a bulk writer has to come back in time to be expected to do so again.
+const trusted = 4
+
+// enough is how many bytes are not left to wait for more of a bulk writer's: a pass, or a
+// flight if the writer has come back in time again and again. Each time that the rest of a
+// write leaves by itself costs a system call, and a wake-up of the connection's goroutine.
+func (x *Sender) enough() int {
+	if x.steady == x.bulk && x.returns >= trusted {
+		return x.flightBytes()
+	}
+	return x.passBytes()
 }
 
 // wait lets what is due of the streams wait for more, for half a millisecond at most. It

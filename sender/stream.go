@@ -98,7 +98,7 @@ func (x *Sender) Ready(st *Stream) {
 // Remove takes a stream out of the schedule for good.
 func (x *Sender) Remove(st *Stream) {
 	x.sched.Idle(st.entry)
-	for _, p := range []**Stream{&x.latest, &x.bulk} {
+	for _, p := range []**Stream{&x.latest, &x.bulk, &x.steady} {
 		if *p == st {
 			*p = nil
 		}

@@ -251,6 +251,82 @@ func TestLoneWriteLeavesAtOnce(t *testing.T) {
 	}
 }
 
+// Who has sent everything in its own goroutine wakes nobody.
+func TestLoneWriteWakesNobody(t *testing.T) {
+	c := newConn(t, setup{dst: 4})
+	s := c.open(0, plenty)
+	woken := func() bool {
+		select {
+		case <-c.wake:
+			return true
+		default:
+			return false
+		}
+	}
+	for i := range 10 {
+		s.Write(bytesOf(0, int64(10*i), 10))
+		if woken() {
+			t.Fatalf("write %d woke the connection's goroutine", i)
+		}
+		c.acked(c.pns()...)
+		woken()
+	}
+	s.Write(bytesOf(0, 100, 10))
+	s.Write(bytesOf(0, 110, 10)) // the connection is not quiet any more
+	if !woken() {
+		t.Error("a write that left nothing behind woke nobody for what it did not send")
+	}
+}
+
+// Of a bulk writer that comes back in time again and again, only whole flights leave, until
+// it does not come back.
+func TestSteadyBulkWriter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newConn(t, setup{dst: 4})
+		c.do(func() { c.cc.bytes = 64 << 20 })
+		c.serve(rtt, nil)
+		s := c.open(0, plenty)
+		s.SetWriteBuffer(1<<20, 2<<20)
+		off := int64(0)
+		write := func() {
+			if _, err := s.Write(bytesOf(0, off, 64<<10)); err != nil {
+				t.Fatal(err)
+			}
+			off += 64 << 10
+		}
+		flights := func() (n, datagrams uint64) {
+			c.do(func() { n, datagrams = c.x.stats.Flights, c.x.stats.Datagrams })
+			return n, datagrams
+		}
+		for round := range 3 {
+			// Its rests come to more than a pass with every second write, and leave, until
+			// it is trusted.
+			for range 4 * trusted {
+				write()
+				synctest.Wait()
+			}
+			before, datagrams := flights()
+			for range 50 {
+				write()
+				synctest.Wait()
+			}
+			n, d := flights()
+			if whole := uint64(segments(c.x.size)); d-datagrams != whole*(n-before) {
+				t.Errorf("round %d: %d datagrams in %d flights, want %d in each", round, d-datagrams, n-before, whole)
+			}
+			c.arrives("the rest", 0, int(off), false, lateAfter)
+			time.Sleep(time.Second)
+			c.do(func() {
+				if c.x.returns != 0 {
+					t.Errorf("round %d: a writer that did not come back is still trusted", round)
+				}
+			})
+		}
+		c.stop(io.EOF)
+		time.Sleep(time.Second)
+	})
+}
+
 // A source's first bytes leave at once, and later ones before the next call takes long.
 func TestSlowSourceDelaysNothingItGave(t *testing.T) {
 	for _, tuning := range modes {
