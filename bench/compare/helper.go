@@ -272,7 +272,7 @@ func server(p *proc.Peer, t task, change func(*options)) (listener, error) {
 
 // connect dials the server.
 func connect(t task, change func(*options)) (conn, error) {
-	d, err := dialFrom(t, change)
+	d, err := dialFrom(t, false, change)
 	if err != nil {
 		return nil, err
 	}
@@ -281,11 +281,13 @@ func connect(t task, change func(*options)) (conn, error) {
 	return d.dial(ctx, t.Addr)
 }
 
-func dialFrom(t task, change func(*options)) (dialer, error) {
+// dialFrom is where connections are dialled from: from one socket if that is shared.
+func dialFrom(t task, shared bool, change func(*options)) (dialer, error) {
 	o, err := t.options()
 	if err != nil {
 		return nil, err
 	}
+	o.shared = shared
 	if change != nil {
 		change(&o)
 	}

@@ -80,7 +80,7 @@ func idleServer(p *proc.Peer, t task) (any, error) {
 
 // idleClient dials one connection more than t.Conns, and keeps them.
 func idleClient(_ *proc.Peer, t task) (any, error) {
-	d, err := dialFrom(t, longIdle)
+	d, err := dialFrom(t, true, longIdle)
 	if err != nil {
 		return nil, err
 	}

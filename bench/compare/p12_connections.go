@@ -87,7 +87,7 @@ func manyReceiveOne(ctx context.Context, c conn, size int64) error {
 // manySend dials t.Conns connections from one socket, and when all are there sends on
 // all of them at once.
 func manySend(_ *proc.Peer, t task) (any, error) {
-	d, err := dialFrom(t, longIdle)
+	d, err := dialFrom(t, true, longIdle)
 	if err != nil {
 		return nil, err
 	}

@@ -31,7 +31,7 @@ func acceptHandshakes(p *proc.Peer, t task) (any, error) {
 
 // dialHandshakes dials, closes, and dials again, from one socket, without resumption.
 func dialHandshakes(_ *proc.Peer, t task) (any, error) {
-	d, err := dialFrom(t, nil)
+	d, err := dialFrom(t, true, nil)
 	if err != nil {
 		return nil, err
 	}

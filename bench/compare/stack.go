@@ -73,6 +73,7 @@ const (
 type options struct {
 	server, client *tls.Config
 	packets        net.PacketConn // nil: a UDP socket
+	shared         bool           // many connections are dialled from one socket
 	maxPacket      int            // bytes; 0: datagramSize. Volley only
 	streams        int            // that the peer may open at a time; 0: 100
 	idleTimeout    time.Duration  // 0: one minute
@@ -93,6 +94,10 @@ func (o options) idle() time.Duration {
 	}
 	return time.Minute
 }
+
+// ownSocket reports whether package quic opens the socket, as for most applications:
+// ListenAddr and DialAddr. Many connections of one client share one that is opened here.
+func (o options) ownSocket() bool { return o.packets == nil && !o.shared }
 
 // socket is o's PacketConn, or a fresh socket on loopback; own says which.
 func (o options) socket() (pc net.PacketConn, own bool, err error) {

@@ -27,15 +27,18 @@ func quicgoConfig(o options) *quic.Config {
 	}
 }
 
-// quicgoEndpoint is a socket with what runs on it.
+// quicgoEndpoint is a listener, or where connections are dialled from.
 type quicgoEndpoint struct {
 	o   options
-	own bool
-	t   *quic.Transport
+	own bool            // the socket was opened here
+	t   *quic.Transport // nil: each connection has a socket of its own, from package quic
 	l   *quic.Listener
 }
 
 func newQuicgoEndpoint(o options) (*quicgoEndpoint, error) {
+	if o.ownSocket() {
+		return &quicgoEndpoint{o: o}, nil
+	}
 	pc, own, err := o.socket()
 	if err != nil {
 		return nil, err
@@ -48,7 +51,12 @@ func (quicgoStack) listen(o options) (listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	if e.l, err = e.t.Listen(o.server, quicgoConfig(o)); err != nil {
+	if e.t == nil {
+		e.l, err = quic.ListenAddr("127.0.0.1:0", o.server, quicgoConfig(o))
+	} else {
+		e.l, err = e.t.Listen(o.server, quicgoConfig(o))
+	}
+	if err != nil {
 		e.close()
 		return nil, err
 	}
@@ -72,7 +80,12 @@ func (e *quicgoEndpoint) dial(ctx context.Context, addr string) (conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := e.t.Dial(ctx, to, e.o.client, quicgoConfig(e.o))
+	var c *quic.Conn
+	if e.t == nil {
+		c, err = quic.DialAddr(ctx, addr, e.o.client, quicgoConfig(e.o))
+	} else {
+		c, err = e.t.Dial(ctx, to, e.o.client, quicgoConfig(e.o))
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +93,12 @@ func (e *quicgoEndpoint) dial(ctx context.Context, addr string) (conn, error) {
 }
 
 func (e *quicgoEndpoint) close() {
-	e.t.Close()
+	if e.l != nil {
+		e.l.Close()
+	}
+	if e.t != nil {
+		e.t.Close()
+	}
 	if e.own {
 		e.t.Conn.Close()
 	}

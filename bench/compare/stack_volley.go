@@ -26,15 +26,18 @@ func volleyConfig(o options) *quic.Config {
 	}
 }
 
-// volleyEndpoint is a socket with what runs on it.
+// volleyEndpoint is a listener, or where connections are dialled from.
 type volleyEndpoint struct {
 	o   options
-	own bool
-	t   *quic.Transport
+	own bool            // the socket was opened here
+	t   *quic.Transport // nil: each connection has a socket of its own, from package quic
 	l   *quic.Listener
 }
 
 func newVolleyEndpoint(o options) (*volleyEndpoint, error) {
+	if o.ownSocket() {
+		return &volleyEndpoint{o: o}, nil
+	}
 	pc, own, err := o.socket()
 	if err != nil {
 		return nil, err
@@ -47,7 +50,12 @@ func (volleyStack) listen(o options) (listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	if e.l, err = e.t.Listen(o.server, volleyConfig(o)); err != nil {
+	if e.t == nil {
+		e.l, err = quic.ListenAddr("127.0.0.1:0", o.server, volleyConfig(o))
+	} else {
+		e.l, err = e.t.Listen(o.server, volleyConfig(o))
+	}
+	if err != nil {
 		e.close()
 		return nil, err
 	}
@@ -71,7 +79,12 @@ func (e *volleyEndpoint) dial(ctx context.Context, addr string) (conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := e.t.Dial(ctx, to, e.o.client, volleyConfig(e.o))
+	var c *quic.Conn
+	if e.t == nil {
+		c, err = quic.DialAddr(ctx, addr, e.o.client, volleyConfig(e.o))
+	} else {
+		c, err = e.t.Dial(ctx, to, e.o.client, volleyConfig(e.o))
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +92,12 @@ func (e *volleyEndpoint) dial(ctx context.Context, addr string) (conn, error) {
 }
 
 func (e *volleyEndpoint) close() {
-	e.t.Close()
+	if e.l != nil {
+		e.l.Close()
+	}
+	if e.t != nil {
+		e.t.Close()
+	}
 	if e.own {
 		e.t.Conn.Close()
 	}
