@@ -248,6 +248,7 @@ func (c *Conn) appendFrame(f *sender.Flight, q recovery.Frame) bool {
 		}
 		if b := f.Tail(fr.Len()); b != nil {
 			f.Wrote(len(fr.Append(b)), true, q)
+			c.ids.told = max(c.ids.told, q.ID)
 			return true
 		}
 	case frameRetireConnID:

@@ -8,6 +8,10 @@ import (
 // bytes: at least 4096 (RFC 9000 §7.5). Certificate chains of 64 KiB still pass.
 const maxCryptoBuffer = 64 << 10
 
+// maxCryptoGaps bounds the gaps in them, so that a frame of one byte does not cost a search
+// through 32,768. The 4096 bytes may be in any order.
+const maxCryptoGaps = 2048
+
 // cryptoSend is the sending side of one space's CRYPTO stream. It keeps its bytes
 // until the keys of the space are discarded: there are few.
 type cryptoSend struct {
@@ -113,7 +117,9 @@ func (r *cryptoRecv) push(f wire.Crypto) error {
 		r.data = append(r.data, make([]byte, n-len(r.data))...)
 	}
 	copy(r.data[off-r.off:], p)
-	r.got.add(off, end-1)
+	if r.got.add(off, end-1); len(r.got) > maxCryptoGaps {
+		return &wire.Error{Code: wire.CryptoBufferExceeded, FrameType: wire.FrameCrypto, Reason: "handshake data with too many gaps"}
+	}
 	return nil
 }
 

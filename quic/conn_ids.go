@@ -15,6 +15,7 @@ const maxGone = 16
 type connIDs struct {
 	local     []localID // ours, those not retired by the peer
 	nextLocal int64     // sequence number
+	told      int64     // the largest number that the peer was sent
 	remote    []remoteID
 	active    int64    // sequence number of the one we send to
 	retired   int64    // the peer's largest Retire Prior To
@@ -200,6 +201,10 @@ func (c *Conn) onNewConnectionID(f wire.NewConnectionID) error {
 		ids.remote = append(ids.remote, remoteID{seq: f.Seq, id: ConnectionIDFromBytes(f.ID), token: &token})
 	}
 	if f.RetirePriorTo > ids.retired {
+		if !slices.ContainsFunc(ids.remote, func(r remoteID) bool { return r.seq >= f.RetirePriorTo }) {
+			// All that there are, for one that we have given back already.
+			return violation(wire.FrameNewConnectionID, "NEW_CONNECTION_ID that leaves no connection ID")
+		}
 		ids.retired = f.RetirePriorTo
 		ids.spent.remove(0, ids.retired-1)
 		c.movePathIDs()
@@ -351,7 +356,9 @@ func (c *Conn) retireRemote(seq int64) error {
 // onRetireConnectionID takes one of our IDs back and gives the peer another
 // (RFC 9000 §19.16).
 func (c *Conn) onRetireConnectionID(f wire.RetireConnectionID) error {
-	if f.Seq >= c.ids.nextLocal {
+	// One that waits to be sent is none either. To replace it at once would let the peer
+	// make them wait without end.
+	if f.Seq > c.ids.told {
 		return violation(wire.FrameRetireConnectionID, "RETIRE_CONNECTION_ID of an ID that was never issued")
 	}
 	for i, l := range c.ids.local {
