@@ -334,7 +334,7 @@ func (c *Conn) onHandshakeDone(now time.Time) error {
 		c.becomeReady()
 	}
 	c.issueConnIDs()
-	c.streams.wakeAll()
+	c.streams.serveAll()
 	close(c.handshakeDone)
 	if !c.isClient {
 		c.zeroRTT.expires = now.Add(3 * c.rec.PTO(recovery.App)) // RFC 9001 §4.9.3

@@ -44,7 +44,7 @@ type streams struct {
 	// Ours: how many we opened, and may open.
 	opened  [2]int64
 	allowed [2]int64
-	waiters [2][]chan struct{} // callers of OpenStreamSync, in order
+	waiters [2][]*streamWaiter // callers of OpenStreamSync, in order
 	told    [2]int64           // limit of the last STREAMS_BLOCKED
 
 	// The peer's: how many it opened, may open, and how many of those are over.
@@ -95,7 +95,7 @@ func (ss *streams) setLimit(unidirectional bool, n int64) {
 		return
 	}
 	ss.allowed[k] = n
-	ss.wakeWaiter(k)
+	ss.serve(k)
 }
 
 func kindOf(unidirectional bool) int {
@@ -105,25 +105,39 @@ func kindOf(unidirectional bool) int {
 	return bidi
 }
 
-// wakeWaiter lets the first who waits open a stream if there is one, and else tells the
-// peer that somebody waits.
-func (ss *streams) wakeWaiter(k int) {
-	switch {
-	case len(ss.waiters[k]) == 0:
-	case ss.opened[k] < ss.allowed[k] || ss.closeErr != nil:
-		signal(ss.waiters[k][0])
-	case ss.c.params != nil && ss.told[k] != ss.allowed[k]:
-		// RFC 9000 §4.6: the peer should know, once for each limit.
-		ss.told[k] = ss.allowed[k]
-		ss.c.control.add(frameStreamsBlocked, int64(k))
-		ss.c.wakeUp()
-	}
+// streamWaiter is a caller of OpenStreamSync. Its stream is opened for it, lest each who
+// waits had to run before the next one may.
+type streamWaiter struct {
+	served chan struct{} // closed when one of the following is set
+	h      *halves
+	err    error
 }
 
-// wakeAll makes everybody who waits look again: the handshake is complete.
-func (ss *streams) wakeAll() {
-	ss.wakeWaiter(bidi)
-	ss.wakeWaiter(uni)
+// serve opens streams for those who wait, in order, and tells the peer if somebody is left.
+func (ss *streams) serve(k int) {
+	for len(ss.waiters[k]) > 0 {
+		h, err := ss.openStream(k)
+		if err == errStreamLimit {
+			// RFC 9000 §4.6: the peer should know, once for each limit.
+			if ss.c.params != nil && ss.told[k] != ss.allowed[k] {
+				ss.told[k] = ss.allowed[k]
+				ss.c.control.add(frameStreamsBlocked, int64(k))
+				ss.c.wakeUp()
+			}
+			return
+		}
+		w := ss.waiters[k][0]
+		ss.waiters[k] = ss.waiters[k][1:]
+		w.h, w.err = h, err
+		close(w.served)
+	}
+	ss.waiters[k] = nil // those who were served are not kept
+}
+
+// serveAll serves everybody who waits: the handshake is complete.
+func (ss *streams) serveAll() {
+	ss.serve(bidi)
+	ss.serve(uni)
 }
 
 // blocked is the limit that keeps us from opening streams, if somebody waits.
@@ -346,10 +360,8 @@ func (ss *streams) closeAll(err error) {
 			h.recv.recv.ConnClosed(err)
 		}
 	}
-	for k := range ss.waiters {
-		for _, w := range ss.waiters[k] {
-			signal(w)
-		}
+	ss.serveAll()
+	for k := range ss.arrived {
 		signal(ss.arrived[k])
 	}
 }
@@ -417,30 +429,20 @@ func (ss *streams) waitOpen(ctx context.Context, k int) (*halves, error) {
 			return h, err
 		}
 	}
-	ch := make(chan struct{}, 1)
-	ss.waiters[k] = append(ss.waiters[k], ch)
-	// Whoever leaves the queue passes on what he may have been woken for.
-	defer func() {
-		ss.waiters[k] = slices.DeleteFunc(ss.waiters[k], func(w chan struct{}) bool { return w == ch })
-		ss.wakeWaiter(k)
-	}()
-	ss.wakeWaiter(k)
-	for {
-		ss.c.mu.Unlock()
-		var err error
-		select {
-		case <-ch:
-		case <-ctx.Done():
-			err = ctx.Err()
-		}
-		ss.c.mu.Lock()
-		if err != nil {
-			return nil, err
-		}
-		if h, err := ss.openStream(k); err != errStreamLimit {
-			return h, err
-		}
+	w := &streamWaiter{served: make(chan struct{})}
+	ss.waiters[k] = append(ss.waiters[k], w)
+	ss.serve(k)
+	ss.c.mu.Unlock()
+	select {
+	case <-w.served:
+	case <-ctx.Done():
 	}
+	ss.c.mu.Lock()
+	if i := slices.Index(ss.waiters[k], w); i >= 0 {
+		ss.waiters[k] = slices.Delete(ss.waiters[k], i, i+1)
+		return nil, ctx.Err()
+	}
+	return w.h, w.err
 }
 
 // OpenStream opens a bidirectional stream. The peer hears of it with the first data, or
