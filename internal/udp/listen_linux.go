@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -31,21 +32,24 @@ func Listen(network string, addr *net.UDPAddr) (net.PacketConn, error) {
 	}
 	w, err := watchReads(raw, u.LocalAddr())
 	if err != nil {
-		return u, nil // slower, not worse
+		// Slower, not worse. What makes the socket blocking is not the descriptor's alone.
+		return u, raw.Control(func(fd uintptr) { unix.SetNonblock(int(fd), true) })
 	}
 	u.Close() // the socket lives on in w, and the poller has forgotten it
 	return w, nil
 }
 
-// readWatched is the socket of Listen. At most one goroutine reads at a time.
+// readWatched is the socket of Listen. At most one goroutine reads at a time, but for
+// ReadFrom.
 type readWatched struct {
 	local  net.Addr
 	sock   *os.File // blocking, so that it is not given to the poller; each call says MSG_DONTWAIT
 	epoll  *os.File
 	closed atomic.Bool
 
-	plain fastSocket // for the methods of net.PacketConn
-	stats counters
+	plain   fastSocket // for the methods of net.PacketConn
+	stats   counters
+	reading sync.Mutex // many may call ReadFrom
 
 	control, wait syscall.RawConn // of sock and of epoll
 
@@ -55,6 +59,9 @@ type readWatched struct {
 	tryOnce  func(fd uintptr)
 	tryAgain func(uintptr) bool
 }
+
+// asFile is os.NewFile, but for tests.
+var asFile = os.NewFile
 
 // watchReads makes a readWatched of a socket, of which the caller closes what he has.
 func watchReads(raw syscall.RawConn, local net.Addr) (*readWatched, error) {
@@ -83,8 +90,8 @@ func watchReads(raw syscall.RawConn, local net.Addr) (*readWatched, error) {
 	}
 	w := &readWatched{
 		local: local,
-		sock:  os.NewFile(uintptr(fd), "udp"),
-		epoll: os.NewFile(uintptr(ep), "epoll"),
+		sock:  asFile(uintptr(fd), "udp"),
+		epoll: asFile(uintptr(ep), "epoll"),
 	}
 	w.tryOnce = func(fd uintptr) { w.done = w.try(fd) }
 	w.tryAgain = func(uintptr) bool { return w.Control(w.tryOnce) != nil || w.done }
@@ -142,6 +149,8 @@ func (w *readWatched) failure(err error) error {
 // The methods of net.PacketConn are for those who have no Conn: they move one datagram.
 
 func (w *readWatched) ReadFrom(b []byte) (int, net.Addr, error) {
+	w.reading.Lock()
+	defer w.reading.Unlock()
 	var m [1]Message
 	for {
 		n, err := w.plain.read(m[:], &w.stats)
