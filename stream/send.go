@@ -273,9 +273,10 @@ func (s *Send) OnLost(off int64, n int, fin bool) {
 	if s.silent || s.done {
 		return
 	}
-	lo, hi := max(off, s.base), min(off+int64(n), s.next)
+	lo, hi := off, min(off+int64(n), s.next)
 	for lo < hi {
-		g, end := s.acked.gap(lo, hi)
+		// base may move on the way: what cannot be read again is taken out of a reset.
+		g, end := s.unacked(lo, hi)
 		if g == end {
 			break
 		}

@@ -566,6 +566,10 @@ func (m *sendModel) ackOrLose(ack bool) {
 	if m.choose(3) > 0 {
 		m.sent = append(m.sent[:i], m.sent[i+1:]...) // else it is named again later
 	}
+	if end := p.off + int64(p.n); m.choose(4) == 0 && end < m.next {
+		// Packets of one train are named together, and some of them may be acknowledged.
+		p.n, p.fin = p.n+1+m.choose(int(m.next-end)), false
+	}
 	slots := m.slotsNow()
 	m.h.do(func() {
 		if ack {
