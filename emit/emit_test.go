@@ -158,7 +158,7 @@ func TestTuningForASource(t *testing.T) {
 }
 
 func TestApply(t *testing.T) {
-	if o := Apply(); o.End || o.Detach || o.OnAcked != nil || o.OnRelease != nil {
+	if o := Apply(); o.End || o.Detach || o.Unchanging || o.OnAcked != nil || o.OnRelease != nil {
 		t.Fatalf("nothing became %+v", o)
 	}
 	var acked []int64
@@ -175,8 +175,11 @@ func TestApply(t *testing.T) {
 	if len(acked) != 1 || acked[0] != 7 || len(released) != 1 || released[0] != io.EOF {
 		t.Fatalf("acked %v, released %v", acked, released)
 	}
-	if o := Apply(Detach()); o.End || !o.Detach {
+	if o := Apply(Detach()); o.End || !o.Detach || o.Unchanging {
 		t.Fatalf("Detach became %+v", o)
+	}
+	if o := Apply(Unchanging()); o.End || o.Detach || !o.Unchanging {
+		t.Fatalf("Unchanging became %+v", o)
 	}
 }
 

@@ -5,10 +5,11 @@ type Option func(*Options)
 
 // Options is what a list of Option says.
 type Options struct {
-	End       bool
-	Detach    bool
-	OnAcked   func(off int64)
-	OnRelease func(error)
+	End        bool
+	Detach     bool
+	Unchanging bool
+	OnAcked    func(off int64)
+	OnRelease  func(error)
 }
 
 // Apply gathers opts. Of two that set the same thing the later wins; nil options
@@ -32,6 +33,14 @@ func End() Option { return func(o *Options) { o.End = true } }
 // Detach makes SendFrom return at once, with a count of 0, and send on its own.
 // How it ended is what OnRelease is told.
 func Detach() Option { return func(o *Options) { o.Detach = true } }
+
+// Unchanging promises that the source's bytes do not change while they are sent: it is a
+// slice, an embedded file, or a mapping of one that nobody writes to. It saves time in the
+// modes in which lost bytes are asked for again ([Tuning].Reread and those that imply it):
+// they are taken as they come, where otherwise a hash of all that was sent tells whether
+// they are the same. If the promise is broken, the peer may get two values for one byte, and
+// take either (RFC 9000 §2.2).
+func Unchanging() Option { return func(o *Options) { o.Unchanging = true } }
 
 // OnAcked has f called as the peer acknowledges: it has all bytes of the source
 // from where SendFrom began up to, not including, the source offset off, which

@@ -438,8 +438,8 @@ func (a *asker) push() {
 }
 
 // askAgain asks for lost bytes once more. Only bytes that hash to what was sent
-// before may leave: data at an offset must not change (RFC 9000 §2.2). The mutex is
-// held on entry and exit.
+// before may leave, unless the application answers for them: data at an offset must not
+// change (RFC 9000 §2.2). The mutex is held on entry and exit.
 func (a *asker) askAgain() error {
 	x, st, s := a.st.x, a.st, a.st.send
 	off, l, h, _ := s.LostSource()
@@ -475,7 +475,7 @@ func (a *asker) askAgain() error {
 		return err
 	}
 	same := got == n
-	for q := p; same && len(lens) > 0; lens, hashes = lens[1:], hashes[1:] {
+	for q := p; same && !a.opts.Unchanging && len(lens) > 0; lens, hashes = lens[1:], hashes[1:] {
 		same = maphash.Bytes(a.seed, q[:lens[0]]) == hashes[0]
 		q = q[lens[0]:]
 	}

@@ -113,7 +113,7 @@ func (x *Sender) borrow(f *Flight, a *asker, most int) (slots int) {
 }
 
 // cuts is how a pass has cut bytes that nobody keeps: the lengths of the slots, and the
-// hashes by which the bytes are known again.
+// hashes by which the bytes are known again, if they have to be.
 type cuts struct {
 	lens   [emit.MaxDatagrams]uint16
 	hashes [emit.MaxDatagrams]uint64
@@ -122,7 +122,9 @@ type cuts struct {
 
 func (c *cuts) add(a *asker, p []byte) {
 	c.lens[c.n] = uint16(len(p))
-	c.hashes[c.n] = maphash.Bytes(a.seed, p)
+	if !a.opts.Unchanging {
+		c.hashes[c.n] = maphash.Bytes(a.seed, p)
+	}
 	c.n++
 }
 

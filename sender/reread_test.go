@@ -83,6 +83,31 @@ func TestKeptBytesAreAskedForOnce(t *testing.T) {
 	})
 }
 
+// A source that promises not to change is asked again, and believed.
+func TestSourceThatPromisesNotToChange(t *testing.T) {
+	for _, tuning := range rereading {
+		t.Run(name(tuning), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newConn(t, setup{dst: 4})
+				lost := 0
+				c.serve(rtt, func(pn int64) bool { lost++; return lost%3 == 0 && lost < 300 })
+				s := c.open(0, plenty)
+				c.do(func() { s.st.SetTuning(tuning) })
+				if o := ended(t, c.start(s, c.source(s, 300_000), 0, -1, false, emit.End(), emit.Unchanging())); o.err != nil || o.n != 300_000 {
+					t.Error(o)
+				}
+				time.Sleep(time.Minute)
+				c.whole(0, 300_000, true)
+				c.do(func() {
+					if s.st.stats.Reread == 0 {
+						t.Error("nothing was asked for again")
+					}
+				})
+			})
+		})
+	}
+}
+
 // Bytes that come back different never leave: the stream is reset. The peer checks that
 // no offset has two values.
 func TestSourceThatChanges(t *testing.T) {

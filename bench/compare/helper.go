@@ -55,6 +55,7 @@ type emission struct {
 	Mode      string // of package emit, or "auto"
 	Datagrams int
 	Reread    bool
+	Stays     bool // the source promises not to change
 	Source    string
 	File      string
 }

@@ -243,6 +243,9 @@ func emitStream(s stream, t task, begin, end *gate, stats *emit.Stats) error {
 		if off+n == t.Size {
 			opts = append(opts, emit.End())
 		}
+		if t.Emission.Stays {
+			opts = append(opts, emit.Unchanging())
+		}
 		if _, err := e.SendFrom(context.Background(), src, 0, n, opts...); err != nil {
 			return err
 		}
