@@ -36,6 +36,6 @@ func sendSquares(ctx context.Context, stream *quic.SendStream, n int64) error {
 
 func sendBytes(ctx context.Context, stream *quic.SendStream, b []byte) error {
 	stream.SetEmission(emit.Tuning{Mode: emit.Single})
-	_, err := stream.SendFrom(ctx, bytes.NewReader(b), 0, int64(len(b)), emit.End())
+	_, err := stream.SendFrom(ctx, bytes.NewReader(b), 0, int64(len(b)), emit.End(), emit.Unchanging())
 	return err
 }
