@@ -196,6 +196,69 @@ func TestLostSlotLowersTheReliableSize(t *testing.T) {
 	})
 }
 
+// Recovery names the packets of a train together, also if some of them are acknowledged. The
+// first that is lost takes all behind it out of the reset: none of them is lost any more.
+func TestLossBeyondWhatAResetHasLeft(t *testing.T) {
+	h := newHost(t)
+	s := NewSend(0, h, plenty)
+	h.do(s.AllowResetAt)
+	s.BeginSource(t.Context())
+	h.do(func() { s.PackedSource(0, []uint16{1000, 1000, 1000, 1000}, []uint64{1, 2, 3, 4}, false) })
+	s.SetReliableBoundary()
+	s.Cancel(7)
+	s.EndSource()
+	h.ack(s, packet{0, 1000, false}, packet{2000, 1000, false})
+	h.lose(s, packet{1000, 3000, false})
+	h.do(func() {
+		if off, n, _, _, ok := s.Next(plenty); ok || s.ReliableSize() != 1000 {
+			t.Errorf("%d bytes at %d are to be sent, reliable size %d", n, off, s.ReliableSize())
+		}
+		s.ResetSent()
+		s.ResetAcked(1000)
+	})
+	if h.done != 1 {
+		t.Error("not over")
+	}
+}
+
+// The peer may have the FIN and not all that is before it when the stream is reset: without
+// the reset it would wait for the rest.
+func TestResetArrivesAfterTheFin(t *testing.T) {
+	watchBlocks(t)
+	h := newHost(t)
+	s := NewSend(0, h, plenty)
+	h.do(s.AllowResetAt)
+	s.Write(pattern(0, 1000))
+	s.SetReliableBoundary()
+	s.Write(pattern(1000, 2000))
+	s.Close()
+	ps := h.pack(s, 1000, 10, nil)
+	h.ack(s, ps[2:]...)
+	if !ps[2].fin {
+		t.Fatal("the FIN is elsewhere")
+	}
+	s.Cancel(7)
+	h.ack(s, ps[0])
+	if h.done != 0 {
+		t.Error("over, and the peer waits for bytes that never come")
+	}
+	h.do(func() {
+		if code, size, ok := s.ResetDue(); !ok || code != 7 || size != 3000 || s.ReliableSize() != 1000 {
+			t.Errorf("code %d, final size %d, due %v, reliable size %d", code, size, ok, s.ReliableSize())
+		}
+		s.ResetSent()
+		s.ResetLost(1000)
+		if _, _, ok := s.ResetDue(); !ok {
+			t.Error("not due again")
+		}
+		s.ResetSent()
+		s.ResetAcked(1000)
+	})
+	if h.done != 1 {
+		t.Error("not over")
+	}
+}
+
 // A RESET_STREAM_AT that comes while a reader copies: the reader keeps what it copies.
 func TestResetAtWhileAReadCopies(t *testing.T) {
 	for name, call := range map[string]func(r *Recv, p []byte) (int, error){

@@ -112,8 +112,9 @@ func (s *Send) spare(err error) {
 	if s.src != nil {
 		s.src.cut(s.boundary)
 	}
-	// The reset says what a FIN would have said.
-	s.finQueued, s.finSent, s.finLost = false, false, false
+	// The reset says what a FIN would have said; and must arrive, also if that has: it alone
+	// tells the peer which bytes never will.
+	s.finQueued, s.finSent, s.finLost, s.finAcked = false, false, false, false
 }
 
 // end lets go of everything: no byte leaves or is added from here on.
