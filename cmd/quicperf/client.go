@@ -61,6 +61,13 @@ func dial(ctx context.Context, o *options) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The kernel knows at once if there is no way to the server. QUIC would go on trying
+	// for as long as a handshake may take, and then know no more than that nobody answers.
+	way, err := net.DialUDP("udp", nil, addr)
+	if err != nil {
+		return nil, err
+	}
+	way.Close()
 	dialCtx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	c, err := stacks[o.stack].Dial(dialCtx, addr, conf, o.net())

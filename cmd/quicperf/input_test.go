@@ -59,11 +59,22 @@ func TestBadInputIsOneClearLine(t *testing.T) {
 		{"not a size", 2, []string{"-size", "-1"}},
 		{"not a size", 2, []string{"-size", "99999999999TiB"}},
 		{"at least 1 byte", 2, []string{"-size", "0"}},
+		{"not a size", 2, []string{"-size", "1.5"}},
+		{"not a size", 2, []string{"-size", "1.5.0KiB"}},
+		{"not a size", 2, []string{"-size", ".KiB"}},
+		{"not a size", 2, []string{"-size", "1e3KiB"}},
+		{"not a size", 2, []string{"-size", "99999999.5TiB"}},
 		{"bad address \"localhost\"", 2, []string{"client", "localhost"}},
 		{"bad address \"localhost:http3\"", 2, []string{"client", "localhost:http3"}},
 		{"bad address \"localhost:70000\"", 2, []string{"client", "localhost:70000"}},
 		{"bad address \":4433\"", 2, []string{"client", ":4433"}},
 		{"bad address \"1:2:3\"", 2, []string{"server", "-addr", "1:2:3"}},
+		{"-addr", 2, []string{"-addr", "127.0.0.1:4433"}}, // the self-test has a port of its own
+		{"-emission is for Volley: -stack tcp", 2, []string{"-stack", "tcp", "-emission", "lend"}},
+		{"-emission is for Volley: -stack quic-go", 2, []string{"server", "-stack", "quic-go", "-emission", "lend"}},
+		{"-max-datagrams is for Volley", 2, []string{"client", quicServer, "-stack", "quic-go", "-direction", "upload", "-max-datagrams", "3"}},
+		{"-max-packet-size is for Volley", 2, []string{"-stack", "tcp", "-max-packet-size", "9000"}},
+		{"-emission is about asking a source", 2, []string{"-source", "write", "-emission", "lend"}},
 		{"-cert and -key", 2, []string{"server", "-cert", small}},
 		{"-direction upload", 2, []string{"client", quicServer, "-file", small}},
 
@@ -80,8 +91,9 @@ func TestBadInputIsOneClearLine(t *testing.T) {
 		{"quicperf.invalid", 1, []string{"client", "quicperf.invalid:4433", "-stack", "quic-go"}},
 		{"quicperf.invalid", 1, []string{"server", "-stack", "tcp", "-addr", "quicperf.invalid:4433"}},
 
+		{"dial udp [fe80::1]:4433", 1, []string{"client", "[fe80::1]:4433"}}, // link-local, and of no link
 		{"no answer", 1, []string{"client", deafAddr(t), "-stack", "quic-go"}},
-		{"nothing listens there", 1, []string{"client", deafAddr(t), "-stack", "tcp"}},
+		{"nothing listens on that TCP port", 1, []string{"client", deafAddr(t), "-stack", "tcp"}},
 		{"does not speak TLS", 1, []string{"client", plainTCP(t), "-stack", "tcp"}},
 		{"TLS refused: no protocol in common", 1, []string{"client", quicOf(t, "h3"), "-stack", "quic-go"}},
 		{"TLS refused: no protocol in common", 1, []string{"client", tlsOf(t, "http/1.1", ""), "-stack", "tcp"}},
@@ -215,7 +227,7 @@ func otherCA(t *testing.T, dir string) string {
 func TestSizesReadAsPeopleWriteThem(t *testing.T) {
 	for text, want := range map[string]int64{
 		"1": 1, "1000000": 1e6, "17B": 17, "64KiB": 64 << 10, "256MiB": 256 << 20, "1GiB": 1 << 30, "2TiB": 2 << 40,
-		"5kb": 5000, "5MB": 5e6, "1gb": 1e9, "256mib": 256 << 20,
+		"3.5MiB": 7 << 19, "0.5kb": 500, "1.GiB": 1 << 30, "5kb": 5000, "5MB": 5e6, "1gb": 1e9, "256mib": 256 << 20,
 	} {
 		var s byteSize
 		if err := s.Set(text); err != nil || int64(s) != want {

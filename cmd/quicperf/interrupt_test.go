@@ -5,6 +5,7 @@ package main
 import (
 	"bufio"
 	"os"
+	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -53,4 +54,22 @@ func TestCtrlCEndsCleanly(t *testing.T) {
 			})
 		}
 	}
+}
+
+// quicperf | head -1: nobody reads on, and what was made is removed all the same.
+func TestNobodyReadsTheOutput(t *testing.T) {
+	cmd, dir := program(t, "-stack", "tcp", "-size", "1MiB")
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	defer w.Close()
+	var stderr strings.Builder
+	cmd.Stdout, cmd.Stderr = w, &stderr
+	err = cmd.Run()
+	if _, ok := err.(*exec.ExitError); !ok || cmd.ProcessState.ExitCode() != exitFailed || !strings.Contains(stderr.String(), "broken pipe") {
+		t.Errorf("ended with %v, saying %q", err, &stderr)
+	}
+	wantEmpty(t, dir)
 }

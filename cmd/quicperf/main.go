@@ -31,6 +31,9 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// A second Ctrl-C ends the program the hard way, should the clean end hang.
 	context.AfterFunc(ctx, stop)
+	// Whoever reads the output may go away, as head does. The next write says so; the
+	// signal would end the program with its files left behind.
+	signal.Ignore(syscall.SIGPIPE)
 	if os.Getenv(childEnv) != "" {
 		ctx = untilEOF(ctx, os.Stdin)
 	}
@@ -51,7 +54,7 @@ func untilEOF(ctx context.Context, r io.Reader) context.Context {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	o, err := parseOptions(args)
 	if errors.Is(err, flag.ErrHelp) {
-		printHelp(stdout)
+		printHelp(stdout, args)
 		return exitOK
 	}
 	if err != nil {

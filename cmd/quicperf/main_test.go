@@ -95,6 +95,17 @@ func TestHelpNamesEveryCommandAndFlag(t *testing.T) {
 	}
 }
 
+func TestHelpOfACommandIsAboutThatCommand(t *testing.T) {
+	for _, command := range commands {
+		got := runProgram(t, command, "-h").stdout
+		for _, other := range []string{"self-test", "server", "client"} {
+			if told := strings.Contains(got, "Flags of the "+other); told != (other == command) {
+				t.Errorf("the help of %s: flags of the %s told: %t", command, other, told)
+			}
+		}
+	}
+}
+
 func TestAnyTextBecomesOneLine(t *testing.T) {
 	for in, want := range map[string]string{
 		"plain":               "plain",

@@ -65,16 +65,13 @@ func newFlagSet(command string, o *options) *flag.FlagSet {
 	o.size, o.maxSize = -1, 16<<30
 	fs.StringVar(&o.stack, "stack", defaultStack, "transport: "+strings.Join(stackNames(), ", "))
 	fs.StringVar(&o.file, "file", "", "`file` to send (default: random bytes)")
-	fs.Var(&o.size, "size", "how much to send, as 1000000, 64KiB, 256MiB, 1GiB (default: the file, else 256MiB)")
+	fs.Var(&o.size, "size", "how much to send, as 1000000, 64KiB, 3.5MiB, 1GiB (default: the file, else 256MiB)")
 	fs.StringVar(&o.source, "source", sources[0], "where the sender takes the bytes from: file (SendFrom on the file), memory (SendFrom on memory), write (Write in 64 KiB)")
 	fs.StringVar(&o.emission, "emission", emissions[0], "how Volley asks the source: "+strings.Join(emissions, ", "))
 	fs.IntVar(&o.datagrams, "max-datagrams", maxDatagramsPerCall, "datagrams per source call at most, 1 to 10")
 	fs.IntVar(&o.packetSize, "max-packet-size", 0, "largest UDP payload in bytes that Volley may use (default: Volley's own)")
-	fs.BoolVar(&o.json, "json", false, "print one JSON object per transfer on standard output")
+	fs.BoolVar(&o.json, "json", false, "print one JSON object per transfer, each on a line of its own")
 
-	if command != "client" {
-		fs.StringVar(&o.addr, "addr", defaultAddr, "`address` to listen on")
-	}
 	if command != "server" {
 		fs.StringVar(&o.direction, "direction", directions[0], "download (the server sends) or upload (the client sends)")
 		fs.IntVar(&o.streams, "streams", 1, "streams that share the content, 1 to 1000")
@@ -86,6 +83,7 @@ func newFlagSet(command string, o *options) *flag.FlagSet {
 		fs.StringVar(&o.ca, "ca", "", "PEM `file` with the authority that signed the server's certificate")
 		fs.StringVar(&o.fingerprint, "fingerprint", "", "SHA-256 of the server's certificate in `hex`, as the server prints it")
 	case "server":
+		fs.StringVar(&o.addr, "addr", defaultAddr, "`address` to listen on")
 		fs.StringVar(&o.cert, "cert", "", "PEM `file` with the certificate to show (default: one made at start)")
 		fs.StringVar(&o.key, "key", "", "PEM `file` with its key")
 		fs.Var(&o.maxSize, "max-size", "largest transfer a client may ask for")
@@ -138,12 +136,15 @@ func (o *options) check() error {
 	if _, ok := stacks[o.stack]; !ok {
 		return fmt.Errorf("unknown stack %q: want %s", o.stack, strings.Join(stackNames(), ", "))
 	}
-	if o.command == "client" {
+	switch o.command {
+	case "client":
 		if err := checkAddr(o.server, false); err != nil {
 			return err
 		}
-	} else if err := checkAddr(o.addr, true); err != nil {
-		return err
+	case "server":
+		if err := checkAddr(o.addr, true); err != nil {
+			return err
+		}
 	}
 	if o.set["size"] && o.size < 1 {
 		return errors.New("-size must be at least 1 byte")
@@ -158,7 +159,29 @@ func (o *options) check() error {
 		return errors.New("-file names what the sender sends: give it to the server, or add -direction upload")
 	}
 	j := o.job()
-	return j.check()
+	if err := j.check(); err != nil {
+		return err
+	}
+	return o.checkUse()
+}
+
+// checkUse refuses flags that would do nothing: nobody is to believe they did something.
+func (o *options) checkUse() error {
+	if o.set["max-packet-size"] && o.stack != "volley" {
+		return fmt.Errorf("-max-packet-size is for Volley: -stack %s does not have it", o.stack)
+	}
+	// Who downloads tells the server how to ask the source; its stack may be Volley.
+	sends := o.command != "client" || o.direction == "upload"
+	for _, name := range []string{"emission", "max-datagrams"} {
+		switch {
+		case !o.set[name]:
+		case sends && o.stack != "volley":
+			return fmt.Errorf("-%s is for Volley: -stack %s does not have it", name, o.stack)
+		case o.command != "server" && o.source == "write": // a server's clients may name another source
+			return fmt.Errorf("-%s is about asking a source: with -source write none is asked", name)
+		}
+	}
+	return nil
 }
 
 // job is the transfer as these options describe it, with every default.
@@ -234,12 +257,18 @@ func (s *byteSize) Set(text string) error {
 			break
 		}
 	}
-	n, err := strconv.ParseInt(digits, 10, 64)
-	if err != nil || n < 0 || n > math.MaxInt64/unit {
-		return fmt.Errorf("not a size: want bytes or a number with KiB, MiB, GiB, KB, MB, GB")
+	if n, err := strconv.ParseInt(digits, 10, 64); err == nil && n >= 0 && n <= math.MaxInt64/unit {
+		*s = byteSize(n * unit)
+		return nil
 	}
-	*s = byteSize(n * unit)
-	return nil
+	// No signs, exponents, infinities, nor parts of a byte.
+	if strings.Trim(digits, ".0123456789") == "" && strings.Contains(digits, ".") && unit > 1 {
+		if f, err := strconv.ParseFloat(digits, 64); err == nil && f*float64(unit) < math.MaxInt64 {
+			*s = byteSize(f * float64(unit))
+			return nil
+		}
+	}
+	return errors.New("not a size: want bytes or a number with KiB, MiB, GiB, TiB, KB, MB, GB, TB")
 }
 
 func (s byteSize) String() string {
@@ -254,8 +283,9 @@ func (s byteSize) String() string {
 	return strconv.FormatInt(int64(s), 10)
 }
 
-// printHelp lists every command with its flags.
-func printHelp(w io.Writer) {
+// printHelp lists the commands, and the flags of the one that args name: without one,
+// of all.
+func printHelp(w io.Writer, args []string) {
 	fmt.Fprint(w, `quicperf moves bytes between two processes, proves that they arrived, and says how fast.
 
   quicperf [flags]               self-test: a server and a client on loopback
@@ -268,6 +298,9 @@ clients that do not say it themselves.
 	for _, c := range []struct{ name, title string }{
 		{"", "Flags of the self-test"}, {"server", "Flags of the server"}, {"client", "Flags of the client"},
 	} {
+		if len(args) > 0 && slices.Contains(commands, args[0]) && c.name != args[0] {
+			continue
+		}
 		fmt.Fprintf(w, "\n%s:\n", c.title)
 		fs := newFlagSet(c.name, new(options))
 		fs.SetOutput(w)

@@ -65,6 +65,7 @@ func (p *progress) begin(size int64) {
 		progressbar.OptionSetWidth(30),
 		progressbar.OptionClearOnFinish(),
 	)
+	p.bar.StartWithoutRender() // or the first rate is that of no time at all
 	p.stop = make(chan struct{})
 	p.stopped.Go(func() {
 		t := time.NewTicker(progressInterval)

@@ -121,7 +121,18 @@ func writeTable(w io.Writer, rs []*result) error {
 			known(r.RetransmittedBytes, func(n uint64) string { return humanBytes(int64(n)) }),
 			known(r.SenderCPU, r.perGB), known(r.ReceiverCPU, r.perGB), content)
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, r := range rs {
+		if r.FallbackReason == "" {
+			continue
+		}
+		if _, err := fmt.Fprintf(w, "%s instead of %s\n", *r.Emission, r.FallbackReason); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // path names the stacks in the direction of the bytes.
@@ -136,10 +147,17 @@ func (r *result) emission() string {
 	if r.Emission == nil {
 		return "-"
 	}
+	if *r.Emission == "single" {
+		return *r.Emission // always one, whatever the limit
+	}
 	return fmt.Sprintf("%s ≤ %d", *r.Emission, *r.MaxDatagrams)
 }
 
+// perGB is for people: of less than a megabyte it would say nothing, in large figures.
 func (r *result) perGB(seconds float64) string {
+	if r.Bytes < 1e6 {
+		return "-"
+	}
 	return fmt.Sprintf("%.2f", seconds/(float64(r.Bytes)/1e9))
 }
 

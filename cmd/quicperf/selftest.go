@@ -26,21 +26,25 @@ func runSelfTest(ctx context.Context, o *options, stdout, stderr io.Writer) (err
 	// Whatever the children leave, even when they are killed, is in here.
 	dir, err := os.MkdirTemp("", "quicperf-")
 	if err != nil {
-		return err
+		return fmt.Errorf("no folder for temporary files: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 
 	t := &selfTest{o: o, dir: dir, stderr: stderr}
-	say := func(format string, args ...any) {
-		if !o.json {
-			fmt.Fprintf(stdout, format+"\n", args...)
+	say := func(format string, args ...any) error {
+		if o.json {
+			return nil
 		}
+		_, err := fmt.Fprintf(stdout, format+"\n", args...)
+		return err
 	}
 	if o.file == "" && o.source == "file" {
 		if o.size < 0 {
 			o.size = defaultSize
 		}
-		say("making a file of %s random bytes", humanBytes(int64(o.size)))
+		if err := say("making a file of %s random bytes", humanBytes(int64(o.size))); err != nil {
+			return err
+		}
 		o.file = filepath.Join(dir, "content")
 		if err := makeFile(ctx, o.file, int64(o.size)); err != nil {
 			return err
@@ -50,7 +54,9 @@ func runSelfTest(ctx context.Context, o *options, stdout, stderr io.Writer) (err
 	var results []*result
 	runs := t.emissions()
 	for i, e := range runs {
-		say("run %d of %d: %s, %s", i+1, len(runs), o.stack, e.describe(o))
+		if err := say("run %d of %d: %s, %s", i+1, len(runs), o.stack, e.describe(o)); err != nil {
+			return err
+		}
 		r, err := t.pair(ctx, e)
 		if err != nil {
 			return err
@@ -108,7 +114,7 @@ func (e emission) describe(o *options) string {
 		return "Write in 64 KiB"
 	case o.stack != "volley":
 		return "source " + o.source
-	case e.maxDatagrams == 1:
+	case e.maxDatagrams == 1 || e.mode == "single":
 		return fmt.Sprintf("source %s, %s, one datagram per call", o.source, e.mode)
 	}
 	return fmt.Sprintf("source %s, %s, up to %d datagrams per call", o.source, e.mode, e.maxDatagrams)
@@ -119,7 +125,10 @@ const childGrace = 5 * time.Second
 
 // pair starts a server, then a client, and returns the client's result.
 func (t *selfTest) pair(ctx context.Context, e emission) (*result, error) {
-	send := []string{"-source", t.o.source, "-emission", e.mode, "-max-datagrams", strconv.Itoa(e.maxDatagrams)}
+	send := []string{"-source", t.o.source}
+	if t.o.stack == "volley" && t.o.source != "write" {
+		send = append(send, "-emission", e.mode, "-max-datagrams", strconv.Itoa(e.maxDatagrams))
+	}
 	if t.o.file != "" {
 		send = append(send, "-file", t.o.file)
 	}

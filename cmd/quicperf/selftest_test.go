@@ -70,6 +70,29 @@ func TestSelfTestShowsATable(t *testing.T) {
 	}
 }
 
+func TestTheTableTellsOfAFallback(t *testing.T) {
+	got := runProgram(t, "-emission", "lend", "-size", "10KiB")
+	if got.status != exitOK || !strings.HasSuffix(got.stdout, "\nscatter instead of lend: the source is no emit.Lender\n") {
+		t.Errorf("status %d:\n%s", got.status, got.stdout)
+	}
+}
+
+func TestTheTableClaimsNothingOfLittle(t *testing.T) {
+	var table strings.Builder
+	mode, cpu := "single", 0.001
+	datagrams := 10
+	r := &result{Stack: "volley", PeerStack: "volley", Emission: &mode, MaxDatagrams: &datagrams, Bytes: 1, OK: true, SenderCPU: &cpu, ReceiverCPU: &cpu}
+	if err := writeTable(&table, []*result{r}); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(table.String(), "1000000") {
+		t.Errorf("one byte has a price for a gigabyte:\n%s", &table)
+	}
+	if strings.Contains(table.String(), "≤ 10") {
+		t.Errorf("single is said to be up to ten:\n%s", &table)
+	}
+}
+
 // wantVolleys checks that the two runs differ in what they are there to show.
 func wantVolleys(t *testing.T, lines ...string) {
 	t.Helper()

@@ -140,7 +140,7 @@ func stackNames() []string { return slices.Sorted(maps.Keys(stacks)) }
 // Failures every stack has, for which quicperf has its own words.
 var (
 	errNoAnswer = errors.New("no answer")
-	errRefused  = errors.New("nothing listens there")
+	errRefused  = errors.New("nothing listens on that TCP port: is a quicperf server running there, with -stack tcp?")
 )
 
 // tlsError means that the handshake was refused by either side.
