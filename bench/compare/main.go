@@ -19,6 +19,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -83,7 +84,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "usage: compare [flags]")
 		f.PrintDefaults()
 	}
-	if err := f.Parse(args); err != nil {
+	if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
+		return 0
+	} else if err != nil {
 		return 2
 	}
 	if *list {
@@ -92,12 +95,11 @@ func run(args []string, stdout, stderr io.Writer) int {
 		}
 		return 0
 	}
-	if f.NArg() > 0 || b.rounds < 1 || b.size < 1<<20 || b.seeds < 1 || b.conns < 1 {
-		f.Usage()
-		return 2
+	err := b.check(f.Args())
+	if err == nil {
+		b.selected, err = choose(*only)
 	}
-	var err error
-	if b.selected, err = choose(*only); err != nil {
+	if err != nil {
 		fmt.Fprintln(stderr, "compare:", err)
 		return 2
 	}
@@ -145,6 +147,25 @@ func run(args []string, stdout, stderr io.Writer) int {
 		}
 	}
 	return status
+}
+
+// check refuses what would measure nothing, or something else than was meant.
+func (b *bench) check(words []string) error {
+	switch {
+	case len(words) > 0:
+		return fmt.Errorf("unexpected argument %q: jobs are chosen with -only", words[0])
+	case b.rounds < 1:
+		return fmt.Errorf("-rounds %d: want at least 1", b.rounds)
+	case b.size < 1<<20:
+		return fmt.Errorf("-size %d: want at least %d bytes", b.size, 1<<20)
+	case b.seeds < 1:
+		return fmt.Errorf("-seeds %d: want at least 1", b.seeds)
+	case b.conns < 1:
+		return fmt.Errorf("-conns %d: want at least 1", b.conns)
+	case b.span <= 0:
+		return fmt.Errorf("-span %v: want a time to measure in", b.span)
+	}
+	return nil
 }
 
 // prepare makes what all jobs need.

@@ -37,10 +37,22 @@ func TestChoose(t *testing.T) {
 }
 
 func TestBadFlagsAreRefused(t *testing.T) {
-	for _, args := range [][]string{{"-rounds", "0"}, {"-size", "3"}, {"-only", "X1"}, {"P1"}, {"-nonsense"}} {
-		if status := run(args, io.Discard, io.Discard); status != 2 {
+	for _, args := range [][]string{
+		{"-rounds", "0"}, {"-size", "3"}, {"-seeds", "0"}, {"-conns", "0"}, {"-span", "0s"}, {"-only", "X1"}, {"P1"}, {"-nonsense"},
+	} {
+		var stderr strings.Builder
+		if status := run(args, io.Discard, &stderr); status != 2 {
 			t.Errorf("%q: status %d", args, status)
 		}
+		if line, _, _ := strings.Cut(stderr.String(), "\n"); !strings.Contains(line, args[len(args)-1]) && !strings.Contains(line, args[0]) {
+			t.Errorf("%q: the line does not say what is wrong: %s", args, line)
+		}
+	}
+}
+
+func TestHelpIsNoFailure(t *testing.T) {
+	if status := run([]string{"-h"}, io.Discard, io.Discard); status != 0 {
+		t.Errorf("status %d", status)
 	}
 }
 

@@ -8,6 +8,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -53,7 +54,14 @@ func main() {
 	amount := flag.Int64("bytes", 1<<30, "bytes of payload to send")
 	rounds := flag.Int("rounds", 3, "how often")
 	flag.Parse()
-	if err := c.Validate(); err != nil {
+	err = c.Validate()
+	switch {
+	case flag.NArg() > 0:
+		err = fmt.Errorf("unexpected argument %q", flag.Arg(0))
+	case *rounds < 1 || *amount < 1:
+		err = errors.New("-rounds and -bytes must be at least 1")
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "roofline:", err)
 		os.Exit(2)
 	}

@@ -261,7 +261,9 @@ func playCell(ctx context.Context, args []string) int {
 	flags.StringVar(&c.Server, "server", quicGoName, "`name` of the server")
 	seed := flags.Uint64("seed", rand.Uint64(), "`number` that decides what is lost")
 	verbose := flags.Bool("v", false, "tell every packet")
-	if err := flags.Parse(args); err != nil {
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+		return 0
+	} else if err != nil {
 		return exitUsage
 	}
 	log := io.Discard

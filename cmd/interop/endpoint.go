@@ -89,7 +89,7 @@ func endpoint(ctx context.Context, role string, args []string) error {
 	}
 	p, err := planFor(role, os.Getenv("TESTCASE"))
 	if err != nil {
-		return fmt.Errorf("the case %q as %s is %w", os.Getenv("TESTCASE"), role, err)
+		return fmt.Errorf("the case %q, as TESTCASE in the environment has it, is %w as %s", os.Getenv("TESTCASE"), err, role)
 	}
 	p.apply()
 	conf := &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{p.protocol.alpn()}}

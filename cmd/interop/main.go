@@ -26,7 +26,7 @@ func main() {
 
 const usage = `usage: interop client|server [flags]  an endpoint of the interop runner (or ROLE)
        interop matrix [flags]         plays the runner's cases against other stacks
-Flags are told by -h; what each does and means, by go doc ./cmd/interop.
+Flags are told by -h behind the first word; what each does and means, by go doc ./cmd/interop.
 `
 
 func run(ctx context.Context, args []string) int {
@@ -45,15 +45,15 @@ func run(ctx context.Context, args []string) int {
 		return matrix(ctx, args[1:])
 	case "cell": // one cell of the matrix, in a process of its own
 		return playCell(ctx, args[1:])
+	case "-h", "-help", "--help", "help":
+		fmt.Print(usage)
+		return 0
 	default:
-		fmt.Fprint(os.Stderr, usage)
+		fmt.Fprintf(os.Stderr, "interop: there is no command %q\n%s", args[0], usage)
 		return exitUsage
 	}
-	switch {
-	case err == nil:
+	if err == nil || errors.Is(err, flag.ErrHelp) {
 		return 0
-	case errors.Is(err, flag.ErrHelp):
-		return exitUsage
 	}
 	fmt.Fprintln(os.Stderr, "interop:", err)
 	if errors.Is(err, errLacking) {

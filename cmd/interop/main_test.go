@@ -53,3 +53,25 @@ func runProgram(t *testing.T, env []string, args ...string) outcome {
 	}
 	return outcome{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }
+
+func TestTheCommandLineIsAnswered(t *testing.T) {
+	for _, c := range []struct {
+		args   []string
+		status int
+		says   string
+	}{
+		{[]string{"-h"}, 0, "usage: interop"},
+		{[]string{"client", "-h"}, 0, "-downloads"},
+		{[]string{"matrix", "-h"}, 0, "-only"},
+		{[]string{"cell", "-h"}, 0, "-case"},
+		{[]string{"cilent"}, exitUsage, "there is no command \"cilent\""},
+		{[]string{"matrix", "handshake"}, exitUsage, "unexpected argument \"handshake\""},
+		{[]string{"matrix", "-only", "handshaek"}, exitUsage, "no cell matches -only handshaek"},
+		{[]string{"client", "https://localhost/file"}, exitLacking, "TESTCASE"},
+	} {
+		o := runProgram(t, nil, c.args...)
+		if o.status != c.status || !strings.Contains(o.stdout+o.stderr, c.says) {
+			t.Errorf("interop %q: status %d, want %d, and something about %q:\n%s%s", c.args, o.status, c.status, c.says, o.stdout, o.stderr)
+		}
+	}
+}

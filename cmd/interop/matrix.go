@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -26,7 +27,13 @@ func matrix(ctx context.Context, args []string) int {
 	only := flags.String("only", "", "play the cells that match one of these `words`, as case, client or server, separated by commas; a+b wants both")
 	asJSON := flags.Bool("json", false, "print one JSON object per cell")
 	jobs := flags.Int("j", 3*runtime.NumCPU(), "play that many cells at a time, for most of them wait most of the time")
-	if err := flags.Parse(args); err != nil || flags.NArg() > 0 {
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+		return 0
+	} else if err != nil {
+		return exitUsage
+	}
+	if flags.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "interop: unexpected argument %q: cells are chosen with -only\n", flags.Arg(0))
 		return exitUsage
 	}
 	self, err := os.Executable()
@@ -40,6 +47,10 @@ func matrix(ctx context.Context, args []string) int {
 		if c.matches(*only) {
 			cells = append(cells, c)
 		}
+	}
+	if len(cells) == 0 {
+		fmt.Fprintf(os.Stderr, "interop: no cell matches -only %s\n", *only)
+		return exitUsage
 	}
 	verdicts := make([]verdict, len(cells))
 	print := json.NewEncoder(os.Stdout)
