@@ -23,7 +23,7 @@
 // Transport and Config, and Volley's are other types. It would have to be compiled
 // against this package: by a copy of http3 with its import changed, or by a build that
 // replaces the module quic-go as a whole. Neither is provided yet. Such code can have
-// emission in volleys on quic-go's streams: see package quicgo, which also converts
+// emission in volleys on quic-go's streams: see package quic/quicgo, which also converts
 // between the two packages' Config.
 //
 // # What behaves differently
@@ -104,13 +104,20 @@
 //
 // For whoever tunes and measures:
 //
-//   - Config.DisableQUICBitGreasing is for networks that rely on that bit.
 //   - Config.MaxPacketSize lets path MTU discovery go beyond 1452 bytes.
-//   - Config.CongestionControl chooses [CongestionCubic] or [CongestionNewReno] (the type
-//     is [CongestionControl]), and Config.Scheduler who sends next.
+//   - Config.CongestionControl chooses [CongestionCubic], the default, or
+//     [CongestionNewReno], which quic-go has (the type is [CongestionControl]), and
+//     Config.Scheduler who sends next.
 //   - qlog is quic-go's, with events of Volley's own beside it: [QlogPassPacked],
 //     [QlogSourceCalled], [QlogFlightSent] and [QlogPacketsRefused], of the schema
 //     [QlogEventSchema].
 //   - [Conn.SocketStats], a [SocketStats], counts system calls and what they carried;
 //     ConnectionStats has Flights and FlightDatagrams.
+//
+// On the wire, with peers that know it, and for the application to leave alone:
+//
+//   - The second bit of packets is random (RFC 9287); Config.DisableQUICBitGreasing is for
+//     networks that rely on that bit.
+//   - Where a round trip takes 5 ms or more the peer is asked to acknowledge bulk less
+//     often, and Volley acknowledges as it is asked (draft-ietf-quic-ack-frequency).
 package quic

@@ -6,6 +6,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"io"
 	"os"
 
 	"github.com/volley-quic/volley/emit"
@@ -20,6 +22,34 @@ func sendFile(ctx context.Context, conn *quic.Conn, f *os.File, size int64) erro
 	}
 	// End puts the stream's end into the last packet of the file.
 	_, err = stream.SendFrom(ctx, f, 0, size, emit.End())
+	return err
+}
+
+// serve sends f to the next client, and waits until it has the file and closes.
+func serve(ctx context.Context, l *quic.Listener, f *os.File, size int64) error {
+	conn, err := l.Accept(ctx)
+	if err != nil {
+		return err
+	}
+	if err := sendFile(ctx, conn, f, size); err != nil {
+		return err
+	}
+	<-conn.Context().Done()
+	return nil
+}
+
+// fetch stores in f what a server sends. conf names the protocol, in NextProtos.
+func fetch(ctx context.Context, addr string, conf *tls.Config, f *os.File) error {
+	conn, err := quic.DialAddr(ctx, addr, conf, nil)
+	if err != nil {
+		return err
+	}
+	defer conn.CloseWithError(0, "")
+	stream, err := conn.AcceptUniStream(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, stream) // nil: all of it is here
 	return err
 }
 

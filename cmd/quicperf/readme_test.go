@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -126,6 +127,20 @@ func TestReadmeExamplesDeliver(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
+
+	served := make(chan error, 1)
+	go func() { served <- serve(t.Context(), l, f, int64(len(want))) }()
+	copied, err := os.Create(name + ".copy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer copied.Close()
+	if err := errors.Join(fetch(t.Context(), addr, clientConf, copied), <-served); err != nil {
+		t.Error(err)
+	}
+	if got, err := os.ReadFile(copied.Name()); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("fetch stored %d bytes, and not those (%v)", len(got), err)
+	}
 
 	for what, send := range map[string]func() error{
 		"sendFile": func() error { return sendFile(t.Context(), server, f, int64(len(want))) },
