@@ -21,7 +21,7 @@ type connIDs struct {
 	retired   int64    // the peer's largest Retire Prior To
 	retiring  []int64  // RETIRE_CONNECTION_ID frames not acknowledged
 	spent     spans    // … and those that we have retired of our own accord, above that
-	gone      []goneID // ours that the peer has retired, in order of time
+	gone      []goneID // ours that the peer has retired, and its first choice of one, in order of time
 	fixed     bool     // the peer has chosen its first ID
 	active0   ConnectionID
 }
@@ -31,8 +31,8 @@ type localID struct {
 	id  ConnectionID
 }
 
-// goneID is an ID of ours that the peer uses no more: what it sent before may still be on
-// its way.
+// goneID is an ID that the peer sends to no more: what it sent before may still be on its
+// way.
 type goneID struct {
 	id    ConnectionID
 	until time.Time
@@ -378,8 +378,8 @@ func (c *Conn) onRetireConnectionID(f wire.RetireConnectionID) error {
 	return nil
 }
 
-// lingerID lets packets to an ID that the peer has retired arrive for a while: they may
-// take a longer way than what retired it.
+// lingerID lets packets to an ID that the peer has retired, or the client's first choice,
+// arrive for a while: they may take a longer way than what made it needless.
 func (c *Conn) lingerID(id ConnectionID) {
 	ids := &c.ids
 	if len(ids.gone) == maxGone {

@@ -367,7 +367,9 @@ func (c *Conn) confirm(now time.Time) {
 	c.mtu.start(now)
 	c.tryPreferred(now)
 	if !c.isClient {
-		c.transport.removeIDOf(c.keyID, c)
+		// Not at once: an Initial that was repeated, and took a longer way, would begin
+		// another connection.
+		c.lingerID(c.keyID)
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/volley-quic/volley/internal/wire"
 )
 
 // patient is a Config that gives up late.
@@ -41,8 +43,26 @@ func (w *world) exchange(c, s *Conn, n int) {
 	}
 }
 
+// answering counts the server's connections that send something, from now on.
+func (w *world) answering() (count func() int) {
+	ids := map[string]bool{}
+	w.down.set(func(d *direction) {
+		d.tap = func(b []byte) {
+			// What answers a version that is not known belongs to no connection.
+			if h, err := wire.ParseLong(b); wire.IsLong(b[0]) && err == nil && h.Type != wire.VersionNegotiation {
+				ids[string(h.Src)] = true
+			}
+		}
+	})
+	return func() (n int) {
+		w.down.set(func(*direction) { n = len(ids) })
+		return n
+	}
+}
+
 // A handshake gets through when 30 % of all datagrams are lost or damaged, each way, and
-// both sides know it: 200 seeds for each trouble, half of them with a certificate of
+// both sides know it; and the server makes no connection of what comes late, or twice, or
+// damaged, that says a word. 200 seeds for each trouble, half of them with a certificate of
 // 8 KiB.
 func TestNetworkHandshakeThroughTrouble(t *testing.T) {
 	for _, trouble := range []struct {
@@ -52,6 +72,7 @@ func TestNetworkHandshakeThroughTrouble(t *testing.T) {
 		{"30 % loss", func(d *direction) { d.lose = 0.3 }},
 		{"30 % corruption", func(d *direction) { d.damage = 0.3 }},
 		{"30 % duplication and 30 % reordering", func(d *direction) { d.double, d.late = 0.3, 0.3 }},
+		{"30 % duplication, up to 100 ms apart", func(d *direction) { d.double, d.jitter = 0.3, 100*time.Millisecond }},
 	} {
 		t.Run(trouble.name, func(t *testing.T) {
 			var worst, sum time.Duration
@@ -66,9 +87,14 @@ func TestNetworkHandshakeThroughTrouble(t *testing.T) {
 						if seed&1 != 0 {
 							w.pair = largeTLSPair()
 						}
+						answers := w.answering()
 						c, s := w.connect(patient(), patient())
 						w.exchange(c, s, 1000)
 						took := w.elapsed()
+						time.Sleep(time.Minute) // for what is on its way
+						if n := answers(); n != 1 {
+							w.Errorf("%d connections of the server's answered one client", n)
+						}
 						worst = max(worst, took)
 						sum += took
 					})
