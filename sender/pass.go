@@ -76,7 +76,8 @@ func (x *Sender) streamsDue(now time.Time) bool {
 		x.late = time.Time{}
 		return false
 	}
-	if x.late.IsZero() {
+	if x.late.IsZero() || x.pressing > 0 {
+		x.late = time.Time{}
 		return true
 	}
 	late := !now.Before(x.late)
@@ -167,7 +168,11 @@ func (x *Sender) passes(f *Flight, self *asker) {
 		if f.robbed {
 			return
 		}
-		x.sched.Sent(e, n, st.pending())
+		more := st.pending()
+		x.sched.Sent(e, n, more)
+		if !more {
+			st.press(false)
+		}
 		switch {
 		case end:
 			x.goOn(f, self)
@@ -257,6 +262,7 @@ func (x *Sender) pass(f *Flight, st *Stream, most int) (slots int) {
 	x.latest = st
 	if slots >= x.passSlots() {
 		x.bulk = st
+		st.press(!st.onlyNewBytes() && st.send.HasPending())
 	}
 	return slots
 }

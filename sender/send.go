@@ -148,7 +148,10 @@ func (x *Sender) transmit(f *Flight) {
 			x.rec.Restamp(recovery.App, f.first+int64(f.sent), f.first+int64(f.sent+n-1), time.Now())
 		}
 		if err != udp.ErrBlocked {
+			// The probe timer runs again, and the connection's goroutine may have looked at
+			// the time while it did not.
 			x.rec.SetSendBlocked(false)
+			x.host.SetTimer(x.rec.Timer())
 		}
 	}
 	f.sent += n

@@ -86,19 +86,20 @@ type Sender struct {
 	credit, used int64 // connection flow control: the peer's MAX_DATA and the bytes sent
 	starved      bool  // a source waits for more of it
 
-	token   token
-	ready   bool      // keys are there and the connection is neither closing nor over
-	unsent  int       // bytes that all streams hold and have not packed
-	bulk    *Stream   // filled a whole pass of the latest flight: its writer will come with more
-	late    time.Time // what is due of streams waits for more of bulk's until then; zero: it does not
-	steady  *Stream   // more of its writer's came before that
-	returns int       // … so often in a row
-	paused  time.Time // the pacer lets go again then; zero when it is not what holds back
-	latest  *Stream   // whose bytes left last
-	held    *Flight   // sealed, and refused by a full socket buffer
-	waiting *udp.Conn // whose buffer a goroutine waits for
-	apart   bool      // the token is kept for SendApart when it is free again
-	askers  []*asker  // every SendFrom and ReadFrom under way
+	token    token
+	ready    bool      // keys are there and the connection is neither closing nor over
+	unsent   int       // bytes that all streams hold and have not packed
+	bulk     *Stream   // filled a whole pass of the latest flight: its writer will come with more
+	late     time.Time // what is due of streams waits for more of bulk's until then; zero: it does not
+	steady   *Stream   // more of its writer's came before that
+	pressing int       // streams that do not wait
+	returns  int       // … so often in a row
+	paused   time.Time // the pacer lets go again then; zero when it is not what holds back
+	latest   *Stream   // whose bytes left last
+	held     *Flight   // sealed, and refused by a full socket buffer
+	waiting  *udp.Conn // whose buffer a goroutine waits for
+	apart    bool      // the token is kept for SendApart when it is free again
+	askers   []*asker  // every SendFrom and ReadFrom under way
 
 	spare  []byte // a slot's bytes while they are moved
 	skipIn int    // packets until a number is skipped
@@ -262,27 +263,29 @@ func (x *Sender) Push(st *Stream) (wake bool) {
 		}
 		x.returns++
 	}
-	wake = true
 	if full := x.unsent / x.flightBytes(); (full > 0 || x.quiet()) && !experiment.HandOver.Load() {
-		wake = x.run(max(full, 1), nil) && x.anythingDue()
+		if !x.run(max(full, 1), nil) {
+			return false
+		}
+		if e, _ := x.sched.Next(); e == nil {
+			return x.othersDue()
+		}
 	}
-	return wake && !x.mayWait(st)
+	return !x.mayWait(st) || x.othersDue()
 }
 
-// anythingDue reports whether there is something to send that the latest flight left.
-func (x *Sender) anythingDue() bool {
-	if control, ack := x.host.Due(time.Now()); control || ack {
-		return true
-	}
-	e, _ := x.sched.Next()
-	return e != nil || x.rec.Probes(recovery.App) > 0
+// othersDue reports whether something is due that waits for no stream. While this goroutine
+// had the token, nobody else could send it.
+func (x *Sender) othersDue() bool {
+	control, ack := x.host.Due(time.Now())
+	return control || ack || x.rec.Probes(recovery.App) > 0
 }
 
 // mayWait reports whether what is due of the streams waits for more of st: if that is the
 // rest, not enough yet, of what a bulk writer wrote. What ends or repairs a stream does
 // not wait, and neither does another stream's.
 func (x *Sender) mayWait(st *Stream) bool {
-	if st != x.bulk || x.unsent >= x.enough() || !st.onlyNewBytes() {
+	if st != x.bulk || x.unsent >= x.enough() {
 		x.late = time.Time{}
 		return false
 	}
@@ -303,8 +306,12 @@ func (x *Sender) enough() int {
 }
 
 // wait lets what is due of the streams wait for more, for half a millisecond at most. It
-// reports false if that is over.
+// reports false if that is over, or one of the streams does not wait.
 func (x *Sender) wait() bool {
+	if x.pressing > 0 {
+		x.late = time.Time{}
+		return false
+	}
 	if x.late.IsZero() {
 		x.late = time.Now().Add(lateAfter)
 		x.host.SetTimer(x.late)

@@ -2,7 +2,6 @@ package sender
 
 import (
 	"math"
-	"time"
 
 	"github.com/volley-quic/volley/emit"
 	"github.com/volley-quic/volley/scheduler"
@@ -12,14 +11,15 @@ import (
 // Stream is the sending half of one stream as the sender drives it: its bytes, its
 // place in the schedule, and its emission.
 type Stream struct {
-	x      *Sender
-	send   *stream.Send
-	entry  *scheduler.Entry
-	tuning emit.Tuning
-	slots  int // tuning's MaxDatagrams, within its limits
-	stats  emit.Stats
-	asker  *asker // while a SendFrom or ReadFrom runs
-	armed  bool   // Ready was called and no asker has seen it yet
+	x       *Sender
+	send    *stream.Send
+	entry   *scheduler.Entry
+	tuning  emit.Tuning
+	slots   int // tuning's MaxDatagrams, within its limits
+	stats   emit.Stats
+	asker   *asker // while a SendFrom or ReadFrom runs
+	armed   bool   // Ready was called and no asker has seen it yet
+	presses bool   // what it has to send does not wait for more of a bulk writer's
 	// sourced is where the bytes end that came from a source and were kept for packing.
 	// Bytes of Write may lie before; who mixes both on one stream gets counters that do.
 	sourced int64
@@ -87,17 +87,30 @@ func (st *Stream) packed(start, end int64, slots int) {
 	}
 }
 
-// Ready marks a stream as having something to send.
+// Ready marks a stream as having something to send. Only new bytes of a bulk writer, or of
+// a source, may wait until there are more of them.
 func (x *Sender) Ready(st *Stream) {
 	x.sched.Ready(st.entry)
-	if !x.late.IsZero() && !st.onlyNewBytes() {
-		x.late = time.Time{}
+	st.press(st.presses || st != x.bulk && st.asker == nil || !st.onlyNewBytes())
+}
+
+// press says whether the stream presses.
+func (st *Stream) press(on bool) {
+	if on == st.presses {
+		return
+	}
+	st.presses = on
+	if on {
+		st.x.pressing++
+	} else {
+		st.x.pressing--
 	}
 }
 
 // Remove takes a stream out of the schedule for good.
 func (x *Sender) Remove(st *Stream) {
 	x.sched.Idle(st.entry)
+	st.press(false)
 	for _, p := range []**Stream{&x.latest, &x.bulk, &x.steady} {
 		if *p == st {
 			*p = nil
