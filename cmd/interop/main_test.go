@@ -66,7 +66,7 @@ func TestTheCommandLineIsAnswered(t *testing.T) {
 		{[]string{"cell", "-h"}, 0, "-case"},
 		{[]string{"cilent"}, exitUsage, "there is no command \"cilent\""},
 		{[]string{"matrix", "handshake"}, exitUsage, "unexpected argument \"handshake\""},
-		{[]string{"matrix", "-only", "handshaek"}, exitUsage, "no cell matches -only handshaek"},
+		{[]string{"matrix", "-only", "handshaek"}, exitFailed, "no cell matches -only handshaek"},
 		{[]string{"client", "https://localhost/file"}, exitLacking, "TESTCASE"},
 	} {
 		o := runProgram(t, nil, c.args...)

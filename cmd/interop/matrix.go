@@ -50,7 +50,7 @@ func matrix(ctx context.Context, args []string) int {
 	}
 	if len(cells) == 0 {
 		fmt.Fprintf(os.Stderr, "interop: no cell matches -only %s\n", *only)
-		return exitUsage
+		return exitFailed
 	}
 	verdicts := make([]verdict, len(cells))
 	print := json.NewEncoder(os.Stdout)
