@@ -44,6 +44,9 @@ func main() {
 
 func run(out string, args []string) error {
 	var in io.Reader = os.Stdin
+	if len(args) > 1 {
+		return fmt.Errorf("one file at a time: unexpected argument %q", args[1])
+	}
 	if len(args) > 0 {
 		f, err := os.Open(args[0])
 		if err != nil {

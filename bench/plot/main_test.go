@@ -52,3 +52,9 @@ func TestReadRefusesWhatHasNoStacks(t *testing.T) {
 		}
 	}
 }
+
+func TestOneFileAtATime(t *testing.T) {
+	if err := run("never written", []string{"a.json", "b.json"}); err == nil || !strings.Contains(err.Error(), "b.json") {
+		t.Error(err)
+	}
+}

@@ -23,7 +23,9 @@ import (
 func serverTLS(o *options) (conf *tls.Config, fingerprint string, err error) {
 	var cert tls.Certificate
 	if o.cert != "" {
-		cert, err = tls.LoadX509KeyPair(o.cert, o.key)
+		if cert, err = tls.LoadX509KeyPair(o.cert, o.key); err != nil {
+			err = fmt.Errorf("-cert %s -key %s: %w", o.cert, o.key, err)
+		}
 	} else {
 		cert, err = selfSigned(o.addr)
 	}

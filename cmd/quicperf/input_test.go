@@ -78,6 +78,7 @@ func TestBadInputIsOneClearLine(t *testing.T) {
 		{"-cert and -key", 2, []string{"server", "-cert", small}},
 		{"-direction upload", 2, []string{"client", quicServer, "-file", small}},
 
+		{"-cert " + small + " -key " + small, 1, []string{"server", "-cert", small, "-key", small}},
 		{missing, 1, []string{"-stack", "quic-go", "-file", missing}},
 		{missing, 1, []string{"server", "-stack", "quic-go", "-addr", "127.0.0.1:0", "-file", missing}},
 		{missing, 1, []string{"client", quicServer, "-stack", "quic-go", "-direction", "upload", "-file", missing}},
