@@ -43,8 +43,9 @@ type Transport struct {
 	// or send to it other than by [Transport.WriteTo].
 	//
 	// A *[net.UDPConn] gets all that the system offers: GSO, GRO, batched reads,
-	// ECN, the don't-fragment bit, and large buffers. Any other PacketConn, a type
-	// that embeds *net.UDPConn included, is used through ReadFrom and WriteTo.
+	// ECN, the don't-fragment bit, and large buffers. So does what [ListenUDP]
+	// returns, for less CPU time. Any other PacketConn, a type that embeds
+	// *net.UDPConn included, is used through ReadFrom and WriteTo.
 	Conn net.PacketConn
 
 	// ConnectionIDLength is the length of our connection IDs in bytes, up to 20.
