@@ -145,7 +145,7 @@ func (s *session) client(j *job, c *content, stack string, p *progress) (*result
 			return nil, err
 		}
 	} else {
-		emitted, err := s.send(streams, c, j, p)
+		emitters, err := s.send(streams, c, j, p)
 		if err != nil {
 			return nil, err
 		}
@@ -154,7 +154,7 @@ func (s *session) client(j *job, c *content, stack string, p *progress) (*result
 		}
 		mine = meter.stop()
 		p.end()
-		mine.Emission, mine.SHA256 = emitted, c.sha256
+		mine.Emission, mine.SHA256 = emitted(emitters), c.sha256
 	}
 
 	mine.Stack = stack

@@ -170,7 +170,7 @@ func (s *session) server(srv *server) (*result, error) {
 	p := new(progress) // nobody watches
 	var mine *report
 	if c != nil {
-		emitted, err := s.send(streams, c, &j, p)
+		emitters, err := s.send(streams, c, &j, p)
 		if err != nil {
 			return nil, err
 		}
@@ -178,7 +178,7 @@ func (s *session) server(srv *server) (*result, error) {
 			return nil, unexpected(err)
 		}
 		mine = meter.stop()
-		mine.Emission, mine.SHA256 = emitted, c.sha256
+		mine.Emission, mine.SHA256 = emitted(emitters), c.sha256
 	} else {
 		if err := s.receive(streams, k, &j, p); err != nil {
 			return nil, err

@@ -198,9 +198,9 @@ func (s *session) acceptStreams(j *job) ([]stream, error) {
 	return streams, nil
 }
 
-// send sends the content, one part a stream. It returns nil statistics if no
-// source was asked.
-func (s *session) send(streams []stream, c *content, j *job, p *progress) (*emissionStats, error) {
+// send sends the content, one part a stream. It returns the streams that
+// asked a source, if any.
+func (s *session) send(streams []stream, c *content, j *job, p *progress) ([]emitter, error) {
 	var emitters []emitter
 	if j.Source != "write" {
 		for _, st := range streams {
@@ -218,14 +218,20 @@ func (s *session) send(streams []stream, c *content, j *job, p *progress) (*emis
 		}
 		return writePart(st, c, part, &p.moved)
 	})
-	if err != nil || len(emitters) == 0 {
-		return nil, err
+	return emitters, err
+}
+
+// emitted is what es did, nil if there are none. It counts what has been put into
+// packets, and is complete when the receiver has everything.
+func emitted(es []emitter) *emissionStats {
+	if len(es) == 0 {
+		return nil
 	}
 	var sum emissionStats
-	for _, e := range emitters {
+	for _, e := range es {
 		sum.add(e.EmissionStats())
 	}
-	return &sum, nil
+	return &sum
 }
 
 // writePart is how a stack without emission sends, and source write on any: by

@@ -166,6 +166,12 @@ func TestEveryEmissionMovesTheContent(t *testing.T) {
 			})
 		}
 	}
+	// The parts are taken whole long before they are all sent, and are counted all the same.
+	for _, direction := range directions {
+		if r := mustAsk(t, addr, "-direction", direction, "-emission", "scatter", "-size", "3MiB", "-streams", "1000"); *r.DatagramsPerCall < 2 {
+			t.Errorf("%s: %g datagrams for each call, which are of 3 KiB", direction, *r.DatagramsPerCall)
+		}
+	}
 	// preadv is there on Linux only; elsewhere the same content comes by scatter.
 	mustAsk(t, addr, "-source", "file", "-emission", "vector", "-size", "2MiB")
 	if r := mustAsk(t, addr, "-source", "write", "-size", "2MiB"); r.Emission != nil || r.SourceCalls != nil {
