@@ -174,8 +174,9 @@ func (s *SendStream) SetReliableBoundary() { s.send.SetReliableBoundary() }
 // stream. (0, 0) makes Write behave as quic-go's. Limits may change at any time.
 func (s *SendStream) SetWriteBuffer(low, high int) error { return s.send.SetWriteBuffer(low, high) }
 
-// Writable returns a channel that receives a value each time the unsent bytes have
-// fallen to the low watermark after they had reached the high one.
+// Writable returns a channel that is closed when a write need not wait, or the stream is
+// over: now, or when the unsent bytes, which have reached the high watermark, have fallen to
+// the low one. For the next time it has to be called again.
 func (s *SendStream) Writable() <-chan struct{} { return s.send.Writable() }
 
 // Cork holds small writes back so that they leave together: until Uncork, Close, the
