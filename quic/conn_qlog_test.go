@@ -171,6 +171,23 @@ func TestQlogOfRecovery(t *testing.T) {
 		send := waysToSend[0].send
 		w.both(func(d *direction) { d.lose, d.late = 0.02, 0.02 })
 		w.transfer(s, c, send, patternOf(9, 1), 1_000_000)
+		// A packet is lost that only one follows: time tells. (Once it may be a probe of the
+		// path's MTU.)
+		w.both(func(d *direction) { d.lose, d.late = 0, 0 })
+		for range 3 {
+			first := true
+			w.down.set(func(d *direction) {
+				d.hook = func(_ int, b []byte) fate {
+					if !first || len(b) < 1000 {
+						return pass
+					}
+					first = false
+					return lose
+				}
+			})
+			w.transfer(s, c, send, patternOf(9, 3), 2000)
+		}
+		w.down.set(func(d *direction) { d.hook = nil })
 		// Silence: nothing of a round trip arrives.
 		w.both(func(d *direction) { d.lose, d.late = 1, 0 })
 		time.AfterFunc(3*time.Second, func() { w.both(func(d *direction) { d.lose = 0 }) })
