@@ -3,6 +3,7 @@ package quic
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -131,6 +132,13 @@ type Config struct {
 	// tls.Config with a ClientSessionCache.
 	Allow0RTT bool
 
+	// PreferredAddresses are where the server would rather be reached than at the address
+	// to which clients connect, at most one address of each family. Clients may move there
+	// when the handshake is done (RFC 9000 §9.6): from an anycast address, for instance,
+	// to the unicast address of the host that has answered. Connection IDs of no bytes do
+	// not go with it. Of servers only. Not in quic-go, whose clients stay where they are.
+	PreferredAddresses []PreferredAddress
+
 	// EnableDatagrams offers unreliable datagrams to the peer (RFC 9221).
 	EnableDatagrams bool
 
@@ -160,6 +168,23 @@ type Config struct {
 	// waits. The recorder is closed before the connection's end is told, or, if this
 	// side ends it, when the peer has been told.
 	Tracer func(ctx context.Context, isClient bool, connID ConnectionID) qlogwriter.Trace
+}
+
+// A PreferredAddress is an address of a server's to which it asks clients to move, see
+// [Config].
+type PreferredAddress struct {
+	// Addr is the address and port as clients see them.
+	Addr netip.AddrPort
+
+	// Transport is the one at whose socket packets to Addr arrive, if it is not the
+	// listener's own. It may have a listener of its own or none, must have connection IDs
+	// of the same length, and should have the same StatelessResetKey. Connections that have
+	// moved there are its own from then on: they end when it is closed, and go on when the
+	// listener's is.
+	//
+	// Without one, the listener's socket has to be bound to no particular address and to
+	// tell at which one a packet arrived: a *[net.UDPConn] does, on Linux.
+	Transport *Transport
 }
 
 // Clone returns a copy. What its fields point to is shared.

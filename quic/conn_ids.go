@@ -268,7 +268,7 @@ func (c *Conn) takeID(q *path) bool {
 	}
 	a, ids := c.paths.active, &c.ids
 	if r := ids.bySeq(a.seq); r != nil && (r.id.Len() == 0 ||
-		!c.isClient && q.transport == a.transport && q.ours.Valid() && q.ours == a.ours) {
+		!c.isClient && q.sameEnd(a) && q.ours.Valid() && q.ours == a.ours) {
 		q.seq = a.seq
 		return true
 	}

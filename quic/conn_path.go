@@ -23,9 +23,11 @@ const (
 	pathIdle = 5 * time.Second
 )
 
-// A path is a way to the peer: a socket of ours and an address of the peer's.
+// A path is a way to the peer: a socket of ours and an address of the peer's, and at a server
+// that has a preferred address, also at which of ours its packets arrive.
 type path struct {
 	transport *Transport
+	local     netip.Addr     // see paths.locals
 	remote    netip.AddrPort // the zero value if the socket's addresses are no UDP addresses
 	addr      net.Addr
 	route     udp.Route // whoever holds the sender's token sends by it
@@ -43,6 +45,9 @@ type path struct {
 	in, out   int   // bytes so far, while it is neither validated nor in use
 	firstPN   int64 // packets from here on left by it, if it was taken into use unvalidated
 
+	// Of a server.
+	moved int64 // the largest packet with which the client moved here, where we do not follow yet; -1: none
+
 	// Of a client.
 	preferred bool            // the server wishes to be used there
 	handles   int             // of Path
@@ -53,6 +58,7 @@ type path struct {
 // is a comparison of its address, once per message of the socket.
 type paths struct {
 	active   *path
+	home     *path // the first one
 	last     *path // to go back to while the active one is not known to work; nil: it is
 	measured *path // what the window, the RTT and the MTU are about
 	all      []*path
@@ -64,6 +70,9 @@ type paths struct {
 	answered time.Time // when the latest answer left
 	mtu      *mtuState // of measured, while datagrams are small on another path
 	mtus     int64     // searches for an MTU so far
+
+	locals bool // paths differ, too, by the address of ours at which packets arrive
+	asked  bool // the client has sent a challenge to an address of ours that is not the first one
 
 	transports []*Transport // that our connection IDs are registered with
 }
@@ -77,7 +86,7 @@ func (c *Conn) initPaths(p connParams) {
 		known: true, validated: c.validated, full: true, // Initials have at least 1200 bytes
 	}
 	c.paths = paths{
-		active: q, measured: q, all: []*path{q}, highest: -1,
+		active: q, home: q, measured: q, all: []*path{q}, highest: -1,
 		transports: []*Transport{p.transport},
 	}
 	c.addrs.Store(&pathAddrs{p.transport.Conn.LocalAddr(), p.remote})
@@ -90,10 +99,13 @@ func (c *Conn) pathOf(p *packet) *path {
 	q := c.knownSender(p)
 	switch s := c.paths.stranger; {
 	case q != nil || c.isClient:
-	case s != nil && s.isFrom(p):
+	case s != nil && c.isFrom(s, p):
 		q = s
 	default:
-		q = &path{transport: p.via, remote: p.remote, addr: p.addr(), route: p.reply(), seq: -1}
+		q = &path{transport: p.via, remote: p.remote, addr: p.addr(), route: p.reply(), seq: -1, moved: -1}
+		if c.paths.locals {
+			q.local = p.local.Addr
+		}
 		c.paths.stranger = q
 	}
 	if q != nil && q != c.paths.active {
@@ -106,7 +118,7 @@ func (c *Conn) pathOf(p *packet) *path {
 
 func (c *Conn) knownSender(p *packet) *path {
 	for _, q := range c.paths.all {
-		if q.isFrom(p) {
+		if c.isFrom(q, p) {
 			return q
 		}
 	}
@@ -115,8 +127,8 @@ func (c *Conn) knownSender(p *packet) *path {
 
 // isFrom reports whether p came by q. A client that dialed the unspecified address knows
 // no better one.
-func (q *path) isFrom(p *packet) bool {
-	if q.transport != p.via {
+func (c *Conn) isFrom(q *path, p *packet) bool {
+	if q.transport != p.via || c.paths.locals && q.local != p.local.Addr {
 		return false
 	}
 	a, b := q.remote, p.remote
@@ -129,8 +141,11 @@ func (q *path) isFrom(p *packet) bool {
 // sameHost reports whether the ways differ by the peer's port at most, as when a NAT has
 // changed its mind.
 func (q *path) sameHost(o *path) bool {
-	return q.transport == o.transport && q.remote.IsValid() && q.remote.Addr() == o.remote.Addr()
+	return q.sameEnd(o) && q.remote.IsValid() && q.remote.Addr() == o.remote.Addr()
 }
+
+// sameEnd reports whether both begin at the same address of ours.
+func (q *path) sameEnd(o *path) bool { return q.transport == o.transport && q.local == o.local }
 
 // noteOurID remembers, once per batch, which of our connection IDs a client uses: if it
 // changes together with the address then the client has moved on purpose.
@@ -151,7 +166,7 @@ func (c *Conn) meet(q *path, follows bool, now time.Time) *path {
 		return q
 	}
 	for _, o := range c.paths.all {
-		if o.transport == q.transport && o.remote == q.remote && (q.remote.IsValid() || o.addr.String() == q.addr.String()) {
+		if o.sameEnd(q) && o.remote == q.remote && (q.remote.IsValid() || o.addr.String() == q.addr.String()) {
 			o.in += q.in
 			q.in = 0
 			return o
@@ -216,6 +231,11 @@ func (c *Conn) receivedElsewhere(p *openedPacket, now time.Time) {
 	switch {
 	case q == c.paths.active:
 		c.paths.highest = max(c.paths.highest, p.pn)
+	case follows && !c.mayFollow(q):
+		q.moved = p.pn
+		if !q.validated || !q.full {
+			c.try(q, now)
+		}
 	case follows:
 		if c.follow(q, now) {
 			c.paths.highest = p.pn
@@ -276,7 +296,7 @@ func (c *Conn) follow(q *path, now time.Time) bool {
 	if from != good && from != q {
 		c.forgetPath(from)
 	}
-	if good != q {
+	if good != q && good.sameEnd(q) {
 		// Had somebody copied a packet of the peer's, then the peer would answer, and
 		// that would bring us back (§9.3.3).
 		c.try(good, now)
@@ -432,11 +452,11 @@ func (c *Conn) pathTimer() (t time.Time) {
 	return t
 }
 
-// transportClosed takes note that a transport is no more. If packets left by it, the
-// connection is over.
+// transportClosed takes note that a transport is no more. If packets left by it, or would
+// again if the active path proved not to work, the connection is over.
 func (c *Conn) transportClosed(t *Transport, err error) {
 	c.mu.Lock()
-	if c.phase != phaseOpen || c.paths.active.transport == t {
+	if c.phase != phaseOpen || c.paths.active.transport == t || c.paths.last != nil && c.paths.last.transport == t {
 		c.mu.Unlock()
 		c.destroy(err)
 		return
@@ -444,9 +464,6 @@ func (c *Conn) transportClosed(t *Transport, err error) {
 	c.paths.transports = slices.DeleteFunc(c.paths.transports, func(o *Transport) bool { return o == t })
 	for _, q := range slices.Clone(c.paths.all) {
 		if q.transport == t {
-			if q == c.paths.last {
-				c.paths.last = nil // at a client there is none
-			}
 			c.forgetPath(q)
 		}
 	}

@@ -56,10 +56,11 @@ func (c *Conn) AddPath(t *Transport) (*Path, error) {
 	return &Path{conn: c, transport: t, closed: make(chan struct{})}, nil
 }
 
-// mayNotMove reports whether the server wants no packets from another address of ours, other
-// than to its preferred address (RFC 9000 §9). The mutex is held.
+// mayNotMove reports whether the server wants no packets from another address of ours: it
+// speaks of the address that was used during the handshake, not of its preferred one (RFC
+// 9000 §18.2). The mutex is held.
 func (c *Conn) mayNotMove() bool {
-	return c.params != nil && c.params.DisableActiveMigration && !c.paths.active.preferred
+	return c.params != nil && c.params.DisableActiveMigration && c.paths.active.remote == c.paths.home.remote
 }
 
 // Probe sends challenges on the path, once the handshake is confirmed, until the server
@@ -135,13 +136,21 @@ func (p *Path) probe(done chan struct{}) (*path, error) {
 // open finds or makes the path, and sees to it that packets from there are ours.
 func (p *Path) open(now time.Time) (*path, error) {
 	c := p.conn
-	if p.way != nil && p.way.known {
-		return p.way, nil
+	server := c.paths.active
+	if q := p.way; q != nil && q.known {
+		if q.remote == server.remote {
+			return q, nil
+		}
+		// It leads to where the server was before we moved to its preferred address, and
+		// listens no more (RFC 9000 §9.6.3).
+		if q.handles--; q.handles == 0 {
+			c.forgetPath(q)
+		}
+		p.way, p.validated = nil, false
 	}
 	if err := c.register(p.transport); err != nil {
 		return nil, err
 	}
-	server := c.paths.active
 	for _, q := range c.paths.all {
 		if q.transport == p.transport && q.remote == server.remote && q.addr.String() == server.addr.String() {
 			q.handles++
@@ -173,7 +182,8 @@ func (p *Path) isClosed() bool {
 // The window, the round-trip time and the packet size begin anew there. It returns
 // [ErrPathNotValidated] if the path is not validated, [ErrPathClosed] if it is closed, and
 // why the connection is over if it is. It is possible to switch back and forth without
-// probing again.
+// probing again, but not once the connection has moved to the server's preferred address: it
+// does so of its own accord, soon after the handshake (RFC 9000 §9.6).
 func (p *Path) Switch() error {
 	c := p.conn
 	c.mu.Lock()
@@ -190,6 +200,9 @@ func (p *Path) Switch() error {
 	q, err := p.open(now)
 	if err != nil {
 		return err
+	}
+	if !p.validated {
+		return ErrPathNotValidated
 	}
 	return c.moveTo(q, now)
 }

@@ -57,7 +57,7 @@ func slowly(rate int) func(*moveDatagram) {
 	free := map[string]time.Time{}
 	return func(d *moveDatagram) {
 		now, key := time.Now(), "down"
-		if d.to.String() == hereAddr.String() {
+		if to := d.to.String(); to == anycast || to == unicast {
 			key = "up"
 		}
 		at := free[key]

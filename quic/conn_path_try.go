@@ -69,6 +69,7 @@ func (c *Conn) onPathChallenge(data [8]byte, now time.Time) {
 	if q = c.meet(q, false, now); q == nil {
 		return
 	}
+	c.paths.asked = c.paths.asked || !q.sameEnd(c.paths.home)
 	if len(c.paths.answers) == maxPathAnswers {
 		c.paths.answers = slices.Delete(c.paths.answers, 0, 1)
 	}
@@ -115,6 +116,7 @@ func (c *Conn) tryWorked(q *path, ch challenge, now time.Time) {
 	if q.preferred {
 		c.usePreferred(q, now)
 	}
+	c.followLate(q, now)
 }
 
 // tryFailed notes that the peer does not answer on q.

@@ -192,7 +192,11 @@ func (q *connTrace) tuple(p *path) string {
 }
 
 func (q *connTrace) assigned(id string, p *path) {
-	local, remote := endpoints(p.transport.Conn.LocalAddr(), p.addr)
+	socket := p.transport.Conn.LocalAddr()
+	if u, ok := socket.(*net.UDPAddr); ok && p.local.IsValid() {
+		socket = &net.UDPAddr{IP: p.local.AsSlice(), Port: u.Port}
+	}
+	local, remote := endpoints(socket, p.addr)
 	q.record(qlog.TupleAssigned{TupleID: id, Local: local, Remote: remote})
 }
 

@@ -110,7 +110,8 @@ func (c *Conn) message(p *packet) {
 	c.stats.BytesReceived += uint64(len(p.data))
 	c.stats.PacketsReceived += uint64(n)
 	p.by = c.paths.active
-	if p.remote != p.by.remote || p.via != p.by.transport || !p.remote.IsValid() {
+	if p.remote != p.by.remote || p.via != p.by.transport || !p.remote.IsValid() ||
+		c.paths.locals && p.local.Addr != p.by.local {
 		p.by = c.pathOf(p)
 	}
 	if p.by == nil { // it is of nobody we know
@@ -302,6 +303,12 @@ func (c *Conn) takeOpened() {
 		if acks.seen(p.pn) {
 			if trace != nil {
 				trace.dropped(p.b, p.pn, qlog.PacketDropDuplicate)
+			}
+			continue
+		}
+		if p.by != c.paths.active && c.leftBehind(p) {
+			if trace != nil {
+				trace.dropped(p.b, p.pn, qlog.PacketDropUnexpectedPacket)
 			}
 			continue
 		}

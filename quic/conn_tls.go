@@ -46,6 +46,7 @@ func (c *Conn) newTLS(conf *tls.Config) *handshake.TLS {
 		}
 		token := c.transport.resetTokenFor(c.ids.local[0].id)
 		p.StatelessResetToken = &token
+		p.PreferredAddress = c.offerPreferred()
 	}
 	if c.qlog != nil {
 		c.qlog.parameters(p, true)

@@ -102,6 +102,11 @@
 //   - [SendStream.CloseWith] sends the last bytes and the end in one frame.
 //   - [SendStream.Cork] and [SendStream.Uncork] let small writes leave together.
 //
+// For a server behind an address that many share:
+//
+//   - Config.PreferredAddresses asks clients to go on at another one, a [PreferredAddress].
+//     Clients of Volley's do so of their own accord, without any setting.
+//
 // For whoever tunes and measures:
 //
 //   - Config.MaxPacketSize lets path MTU discovery go beyond 1452 bytes.

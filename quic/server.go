@@ -282,6 +282,9 @@ func (s *server) connect(f firstPacket) {
 		if err == nil {
 			err = c.validate()
 		}
+		if err == nil {
+			err = s.t.checkPreferred(c)
+		}
 		if err != nil {
 			s.reject(f, ConnectionRefused)
 			return

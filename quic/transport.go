@@ -151,6 +151,9 @@ func (t *Transport) listen(tlsConf *tls.Config, conf *Config, early bool) (*serv
 	if err := t.init(false); err != nil {
 		return nil, err
 	}
+	if err := t.checkPreferred(conf); err != nil {
+		return nil, err
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {

@@ -37,14 +37,14 @@ func newSocket(pc net.PacketConn, want abilities) (socket, abilities, error) {
 		s.v6 = isV6(int(fd))
 		// A dual-stack socket takes the options of both families and reports IPv4
 		// packets by IPv4's control messages. One of one family refuses the other's.
-		set := func(level, option int) { _ = unix.SetsockoptInt(int(fd), level, option, 1) }
+		set := func(level, option int) bool { return unix.SetsockoptInt(int(fd), level, option, 1) == nil }
 		if want.ecn {
 			set(unix.IPPROTO_IP, unix.IP_RECVTOS)
 			set(unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS)
 		}
 		if local, ok := pc.LocalAddr().(*net.UDPAddr); ok && local.IP.IsUnspecified() {
-			set(unix.IPPROTO_IP, unix.IP_PKTINFO)
-			set(unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO)
+			v4, v6 := set(unix.IPPROTO_IP, unix.IP_PKTINFO), set(unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO)
+			can.local = v4 || v6
 		}
 		// Linux 4.18 and its like take UDP_SEGMENT and then hardly deliver (quic-go#4394).
 		if want.gso && kernelMajor() >= 5 {

@@ -45,7 +45,7 @@ type socket interface {
 }
 
 // abilities says what a socket can do beyond plain datagrams.
-type abilities struct{ gso, gro, ecn bool }
+type abilities struct{ gso, gro, ecn, local bool }
 
 // Conn wraps a net.PacketConn. Many goroutines may send at once, each on a Route
 // of its own; one at a time may read.
@@ -103,6 +103,10 @@ func (c *Conn) CanGSO() bool { return c.can.gso }
 
 // CanECN reports whether marks are sent and received.
 func (c *Conn) CanECN() bool { return c.can.ecn }
+
+// SaysLocal reports whether messages tell at which of the host's addresses they arrived,
+// and Send heeds a Route's.
+func (c *Conn) SaysLocal() bool { return c.can.local }
 
 // Close closes the PacketConn. Blocked calls return net.ErrClosed.
 func (c *Conn) Close() error {

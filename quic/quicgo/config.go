@@ -58,9 +58,9 @@ func ConfigToVolley(c *quicgo.Config) (*quic.Config, error) {
 }
 
 // ConfigFromVolley is the way back from [ConfigToVolley]. Beside TokenStore and
-// AllowConnectionWindowIncrease, Scheduler, CongestionControl and MaxPacketSize have
-// nothing to go to, and are an error unless they have the zero value. DisableQUICBitGreasing is
-// not an error: quic-go does not grease.
+// AllowConnectionWindowIncrease, Scheduler, CongestionControl, MaxPacketSize and
+// PreferredAddresses have nothing to go to, and are an error unless they have the zero value.
+// DisableQUICBitGreasing is not an error: quic-go does not grease.
 func ConfigFromVolley(v *quic.Config) (*quicgo.Config, error) {
 	if v == nil {
 		return nil, nil
@@ -76,6 +76,8 @@ func ConfigFromVolley(v *quic.Config) (*quicgo.Config, error) {
 		return nil, unsupported("CongestionControl")
 	case v.MaxPacketSize != 0:
 		return nil, unsupported("MaxPacketSize")
+	case len(v.PreferredAddresses) > 0:
+		return nil, unsupported("PreferredAddresses")
 	}
 	c := &quicgo.Config{
 		Versions:                         v.Versions,

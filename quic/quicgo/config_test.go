@@ -23,6 +23,7 @@ func TestEveryFieldOfConfigIsConverted(t *testing.T) {
 		AllowConnectionWindowIncrease: func(*quic.Conn, uint64) bool { return true },
 		GetConfigForClient:            func(*quic.ClientInfo) (*quic.Config, error) { return nil, nil },
 		Scheduler:                     func() scheduler.Scheduler { return scheduler.New() },
+		PreferredAddresses:            []quic.PreferredAddress{{}},
 		Tracer:                        tracer,
 		Versions:                      []quic.Version{quic.Version2},
 	}).Elem()
@@ -35,7 +36,7 @@ func TestEveryFieldOfConfigIsConverted(t *testing.T) {
 	}).Elem()
 	toVolley := func(c any) (any, error) { return ConfigToVolley(c.(*quicgo.Config)) }
 	fromVolley := func(c any) (any, error) { return ConfigFromVolley(c.(*quic.Config)) }
-	const noWay = "TokenStore AllowConnectionWindowIncrease Scheduler CongestionControl MaxPacketSize"
+	const noWay = "TokenStore AllowConnectionWindowIncrease Scheduler CongestionControl MaxPacketSize PreferredAddresses"
 
 	for _, dir := range []struct {
 		name    string
