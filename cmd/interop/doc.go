@@ -13,10 +13,10 @@
 // 443. Flags (-www, -certs, -downloads, -addr) name other places, for a try without a
 // container. Files travel by HTTP/0.9 (hq-interop), in the case http3 by HTTP/3.
 //
-// The exit status is 0 if all is well, 1 if not, and 127 for a case that this program or Volley lacks: v2,
-// which wants compatible version negotiation (RFC 9368), versionnegotiation, which the
-// runner has given up, and connectionmigration as a server, which would have to offer a
-// preferred address.
+// The exit status is 0 if all is well, 1 if not, and 127 for a case that this program or
+// Volley lacks: v2, which wants compatible version negotiation (RFC 9368),
+// versionnegotiation, which the runner has given up, and connectionmigration as a server,
+// which would have to offer a preferred address.
 //
 // The Dockerfile builds the image:
 //
