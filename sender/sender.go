@@ -91,8 +91,8 @@ type Sender struct {
 	unsent   int       // bytes that all streams hold and have not packed
 	bulk     *Stream   // filled a whole pass of the latest flight: its writer will come with more
 	late     time.Time // what is due of streams waits for more of bulk's until then; zero: it does not
-	steady   *Stream   // more of its writer's came before that
 	pressing int       // streams that do not wait
+	steady   *Stream   // more of its writer's came before that
 	returns  int       // … so often in a row
 	paused   time.Time // the pacer lets go again then; zero when it is not what holds back
 	latest   *Stream   // whose bytes left last
