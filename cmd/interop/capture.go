@@ -33,6 +33,7 @@ type capture struct {
 	mu   sync.Mutex
 	n    int
 	list []*datagram
+	ways []string // of taps: each is a flow of its own
 }
 
 func (c *capture) arrived(d *datagram) {
@@ -68,39 +69,49 @@ func (c *capture) datagrams() []*datagram {
 	return list
 }
 
-// A tap is a client's socket that writes down what it sends and gets, for the case in
-// which the server's preferred address leads past the relay. What the client sends to
-// each address is a flow of its own.
+// flowOf numbers the ways that taps see.
+func (c *capture) flowOf(way string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	flow := slices.Index(c.ways, way)
+	if flow < 0 {
+		flow = len(c.ways)
+		c.ways = append(c.ways, way)
+	}
+	return flow
+}
+
+// A tap is Volley's socket that writes down what it sends and gets, for the case in which
+// the server's preferred address leads past the relay. What goes between it and each address
+// is a flow of its own.
 type tap struct {
 	*net.UDPConn
 	capture *capture
-
-	mu      sync.Mutex
-	servers []string
+	server  bool // it is a server's socket
 }
 
-func (t *tap) note(up bool, b []byte, server net.Addr) {
-	t.mu.Lock()
-	flow := slices.Index(t.servers, server.String())
-	if flow < 0 {
-		flow = len(t.servers)
-		t.servers = append(t.servers, server.String())
+func (t *tap) note(up bool, b []byte, far net.Addr) {
+	d := &datagram{
+		up: up, at: time.Now(), data: bytes.Clone(b),
+		flow: t.capture.flowOf(t.LocalAddr().String() + " " + far.String()),
 	}
-	t.mu.Unlock()
-	d := &datagram{up: up, at: time.Now(), flow: flow, data: bytes.Clone(b)}
+	client := t.LocalAddr()
+	if t.server {
+		client = far
+	}
 	t.capture.arrived(d)
-	t.capture.leaves(d, addrPort(t.LocalAddr()))
+	t.capture.leaves(d, addrPort(client))
 }
 
 func (t *tap) WriteTo(b []byte, to net.Addr) (int, error) {
-	t.note(true, b, to)
+	t.note(!t.server, b, to)
 	return t.UDPConn.WriteTo(b, to)
 }
 
 func (t *tap) ReadFrom(b []byte) (int, net.Addr, error) {
 	n, from, err := t.UDPConn.ReadFrom(b)
 	if err == nil {
-		t.note(false, b[:n], from)
+		t.note(t.server, b[:n], from)
 	}
 	return n, from, err
 }

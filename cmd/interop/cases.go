@@ -222,13 +222,12 @@ var cases = func() []*testcase {
 		},
 		{
 			name: "connectionmigration", client: "transfer", server: "connectionmigration",
-			about: "1 MB, seen at the client's socket; the runner has 2 MB",
+			about: "1 MB, seen at Volley's sockets; the runner has 2 MB",
 			sizes: []int{1000 * kb}, options: options{preferred: true},
 			checks: with(moved, newIDs, pathsProved),
 			lacks: []lack{
 				noMigration,
 				{quicGoName, "", "neither offers nor uses a preferred address"},
-				{volleyName, "server", "quic-go's API, and so Volley's, has no way to offer a preferred address"},
 			},
 		},
 		{

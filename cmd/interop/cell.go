@@ -179,8 +179,10 @@ func (c cell) observe(ctx context.Context, seed uint64, log io.Writer) (t *trace
 	time.Sleep(tc.scenario.delay + 20*time.Millisecond)
 	err = errors.Join(err, stop(), relay.close())
 	seen := &relay.capture
-	if j.client.options.tap != nil {
-		seen = j.client.options.tap
+	for _, p := range []plan{j.server, j.client} {
+		if p.options.tap != nil {
+			seen = p.options.tap
+		}
 	}
 	t = openCapture(seen.datagrams(), j.keys, c.Server)
 	t.print(log)
@@ -208,7 +210,15 @@ func (j *job) makePlans(c cell) (err error) {
 	j.client.options.keepAlive = false // the relay does without, see rebind
 	j.client.options.migrate = j.testcase.options.migrate
 	if j.testcase.options.preferred {
-		j.client.options.tap = &capture{}
+		// The other address leads past the relay.
+		if c.Server == volleyName {
+			j.server.options.preferredHosts = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})}
+		}
+		if c.Client == volleyName {
+			j.client.options.tap = &capture{}
+		} else {
+			j.server.options.tap = &capture{}
+		}
 	}
 	// A peer updates its keys of its own accord, and Volley has to follow.
 	j.client.keyUpdate = j.client.keyUpdate && c.Client == volleyName

@@ -13,10 +13,13 @@
 // 443. Flags (-www, -certs, -downloads, -addr) name other places, for a try without a
 // container. Files travel by HTTP/0.9 (hq-interop), in the case http3 by HTTP/3.
 //
+// In the case connectionmigration a server asks clients to move to its preferred address: a
+// port that it finds, of the host in -addr, or else of the first address of each family that
+// this machine's interfaces have and others can reach.
+//
 // The exit status is 0 if all is well, 1 if not, and 127 for a case that this program or
-// Volley lacks: v2, which wants compatible version negotiation (RFC 9368),
-// versionnegotiation, which the runner has given up, and connectionmigration as a server,
-// which would have to offer a preferred address.
+// Volley lacks: v2, which wants compatible version negotiation (RFC 9368), and
+// versionnegotiation, which the runner has given up.
 //
 // The Dockerfile builds the image:
 //

@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/volley-quic/volley/internal/protect"
@@ -68,9 +70,10 @@ func planFor(role, testcase string) (plan, error) {
 		}
 		p.keyUpdate = true
 	case "connectionmigration":
-		// As a client it is transfer to the runner. A server cannot offer a preferred
-		// address: there is no way to say so, as there is none in quic-go.
-		return plan{}, errLacking
+		if client {
+			return plan{}, errLacking // the runner's client plays transfer
+		}
+		p.options.preferred = true
 	default:
 		return plan{}, errLacking
 	}
@@ -135,6 +138,11 @@ func runServer(ctx context.Context, p plan, conf *tls.Config, addr, www, certs s
 	if err != nil {
 		return err
 	}
+	if p.options.preferred {
+		if p.options.preferredHosts, err = otherHosts(pc.LocalAddr()); err != nil {
+			return err
+		}
+	}
 	l, err := volleyStack{}.listen(pc, conf, p.options)
 	if err != nil {
 		return err
@@ -142,6 +150,32 @@ func runServer(ctx context.Context, p plan, conf *tls.Config, addr, www, certs s
 	defer l.close()
 	fmt.Fprintf(log, "serving %s on %v\n", www, pc.LocalAddr())
 	return serve(ctx, l, p.protocol, root, log)
+}
+
+// otherHosts are the hosts for a server's preferred address, at most one of each family: the
+// one that it listens at, or else those of this machine that others can reach.
+func otherHosts(listens net.Addr) (hosts []netip.Addr, err error) {
+	if at := addrPort(listens).Addr(); !at.IsUnspecified() {
+		return []netip.Addr{at}, nil
+	}
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range all {
+		p, err := netip.ParsePrefix(a.String())
+		if err != nil {
+			continue
+		}
+		host := p.Addr().Unmap()
+		if host.IsGlobalUnicast() && !slices.ContainsFunc(hosts, func(o netip.Addr) bool { return o.Is4() == host.Is4() }) {
+			hosts = append(hosts, host)
+		}
+	}
+	if len(hosts) == 0 {
+		return nil, errors.New("this machine has no address that others could reach, and so none to prefer")
+	}
+	return hosts, nil
 }
 
 func runClient(ctx context.Context, p plan, conf *tls.Config, testcase string, requests []string, downloads string) error {

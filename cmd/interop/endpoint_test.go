@@ -2,10 +2,13 @@ package main
 
 import (
 	"bufio"
+	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -61,9 +64,9 @@ func TestEndpoint(t *testing.T) {
 		{"handshake", "handshake"}, {"transfer", "transfer"}, {"chacha20", "chacha20"},
 		{"retry", "retry"}, {"resumption", "resumption"}, {"zerortt", "zerortt"},
 		{"http3", "http3"}, {"multiconnect", "multiconnect"}, {"keyupdate", "transfer"},
-		{"ecn", "ecn"},
+		{"ecn", "ecn"}, {"transfer", "connectionmigration"},
 	} {
-		t.Run(testcase.client, func(t *testing.T) {
+		t.Run(testcase.client+" "+testcase.server, func(t *testing.T) {
 			t.Parallel()
 			www, names := files(t, 1000, 200_000, 0)
 			s := serveProgram(t, www, "TESTCASE="+testcase.server)
@@ -110,7 +113,7 @@ func TestLackedCases(t *testing.T) {
 		{"client", "nonsense"}, {"server", "nonsense"},
 		{"client", ""}, {"server", ""},
 		{"client", "versionnegotiation"}, {"server", "versionnegotiation"},
-		{"server", "keyupdate"}, {"server", "connectionmigration"},
+		{"server", "keyupdate"}, {"client", "connectionmigration"},
 	} {
 		if o := runProgram(t, []string{"TESTCASE=" + c.testcase}, c.role); o.status != exitLacking {
 			t.Errorf("%v: %+v", c, o)
@@ -168,5 +171,29 @@ func TestDockerfile(t *testing.T) {
 	image := regexp.MustCompile(`(?m)^FROM .*golang:(\d+\.\d+) `).FindSubmatch(docker)
 	if version == nil || image == nil || string(version[1]) != string(image[1]) {
 		t.Errorf("go.mod says %q, the Dockerfile %q", version, image)
+	}
+}
+
+// In the runner's container a server listens everywhere, and prefers an address that the
+// client can reach: loopback is none.
+func TestOtherHosts(t *testing.T) {
+	at := func(s string) net.Addr { return net.UDPAddrFromAddrPort(netip.MustParseAddrPort(s)) }
+	for _, s := range []string{"127.0.0.1:1", "[::1]:1"} {
+		hosts, err := otherHosts(at(s))
+		if err != nil || len(hosts) != 1 || hosts[0] != netip.MustParseAddrPort(s).Addr() {
+			t.Errorf("of a server at %s: %v, %v", s, hosts, err)
+		}
+	}
+	hosts, err := otherHosts(at("[::]:443"))
+	if err != nil {
+		if len(hosts) > 0 {
+			t.Errorf("%v, though %v", hosts, err)
+		}
+		return // a machine without a network
+	}
+	for i, h := range hosts {
+		if !h.IsGlobalUnicast() || h.Is4In6() || slices.ContainsFunc(hosts[:i], func(o netip.Addr) bool { return o.Is4() == h.Is4() }) {
+			t.Errorf("of a server that listens everywhere: %v", hosts)
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"io"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 )
@@ -26,7 +27,10 @@ type options struct {
 	keepAlive    bool     // a client speaks up when it has heard nothing for a second
 	migrate      bool     // a client moves to another socket in mid-transfer
 	preferred    bool     // a server would rather be reached at another address
-	tap          *capture // Volley's client: write down what its socket sends and gets
+	tap          *capture // Volley: write down what its sockets send and get
+
+	// Of Volley's server: the hosts of the other address, at ports that it finds.
+	preferredHosts []netip.Addr
 }
 
 // handshakeSilence is how long a peer may be silent during the handshake. Some cases lose

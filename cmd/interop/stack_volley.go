@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"io"
 	"net"
+	"net/netip"
 	"time"
 
 	"github.com/quic-go/quic-go/qlog"
@@ -34,22 +35,43 @@ func (volleyStack) config(o options) *quic.Config {
 }
 
 func (v volleyStack) listen(pc *net.UDPConn, conf *tls.Config, o options) (listener, error) {
-	tr := &quic.Transport{Conn: pc}
+	l := &volleyListener{}
+	tr := l.transport(pc, o)
 	if o.retry {
 		tr.VerifySourceAddress = func(net.Addr) bool { return true }
 	}
+	c := v.config(o)
+	for _, host := range o.preferredHosts {
+		pc, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(host, 0)))
+		if err != nil {
+			l.close()
+			return nil, err
+		}
+		at := quic.PreferredAddress{Addr: addrPort(pc.LocalAddr()), Transport: l.transport(pc, o)}
+		c.PreferredAddresses = append(c.PreferredAddresses, at)
+	}
 	// Early: what comes right behind the handshake is answered right behind it, and
 	// 0-RTT data before.
-	l, err := tr.ListenEarly(conf, v.config(o))
-	if err != nil {
+	var err error
+	if l.l, err = tr.ListenEarly(conf, c); err != nil {
+		l.close()
 		return nil, err
 	}
-	return &volleyListener{tr, l}, nil
+	return l, nil
 }
 
 type volleyListener struct {
-	tr *quic.Transport
-	l  *quic.EarlyListener
+	trs []*quic.Transport // the first is the one that listens
+	l   *quic.EarlyListener
+}
+
+func (l *volleyListener) transport(pc *net.UDPConn, o options) *quic.Transport {
+	tr := &quic.Transport{Conn: pc}
+	if o.tap != nil {
+		tr.Conn = &tap{UDPConn: pc, capture: o.tap, server: true}
+	}
+	l.trs = append(l.trs, tr)
+	return tr
 }
 
 func (l *volleyListener) accept(ctx context.Context) (conn, error) {
@@ -61,8 +83,10 @@ func (l *volleyListener) accept(ctx context.Context) (conn, error) {
 }
 
 func (l *volleyListener) close() {
-	l.tr.Close()
-	l.tr.Conn.Close()
+	for _, tr := range l.trs {
+		tr.Close()
+		tr.Conn.Close()
+	}
 }
 
 func (v volleyStack) dial(ctx context.Context, addr *net.UDPAddr, conf *tls.Config, o options) (conn, error) {
