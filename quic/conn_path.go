@@ -298,7 +298,8 @@ func (c *Conn) follow(q *path, now time.Time) bool {
 	}
 	if good != q && good.sameEnd(q) {
 		// Had somebody copied a packet of the peer's, then the peer would answer, and
-		// that would bring us back (§9.3.3).
+		// that would bring us back (§9.3.3). Not from an address of ours that the client has
+		// left: there the answer would be dropped (see leftBehind), and look lost to it.
 		c.try(good, now)
 	}
 	if works {
