@@ -123,8 +123,9 @@ type Conn struct {
 	sentSince    bool      // an ack-eliciting packet left since something arrived
 	pinged       bool      // a keep-alive is on its way
 
-	timerAt time.Time
-	closing closing
+	timerAt  time.Time
+	rotateAt int64 // packet number from which on the peer's next connection ID is used
+	closing  closing
 
 	after        []func() // callbacks of the application, to be run without the lock
 	afterRunning bool
@@ -415,6 +416,7 @@ func (c *Conn) tick(now time.Time) (over bool) {
 		}
 	}
 	c.pathTick(now)
+	c.rotateID()
 	return c.phase == phaseOver
 }
 

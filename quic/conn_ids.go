@@ -1,6 +1,7 @@
 package quic
 
 import (
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -257,6 +258,36 @@ func (c *Conn) movePathIDs() {
 	c.putID(active, r)
 	ids.active = r.seq
 	c.snd.SetDst(ids.dst())
+}
+
+// packetsPerID is after how many packets, give or take a half, the next of the peer's
+// connection IDs is used: one ID shall not stand for the whole of a long connection
+// (RFC 9000 §5.1, §9.5). It is as often as in quic-go.
+const packetsPerID = 10_000
+
+// rotateID goes on with another of the peer's connection IDs when it is time to, unless a
+// move, or the looking for one, needs them.
+func (c *Conn) rotateID() {
+	pn := c.rec.NextPN(recovery.App)
+	if pn < c.rotateAt || !c.confirmed || len(c.paths.all) > 1 {
+		return
+	}
+	if c.rotateAt > 0 { // the first time it is only decided when
+		q := c.paths.active
+		r := c.ids.unusedFrom(c.ids.retired)
+		if r == nil || r.id.Len() == 0 {
+			return
+		}
+		id := *r // releaseID moves what r points to
+		c.releaseID(q)
+		if c.phase != phaseOpen {
+			return
+		}
+		c.putID(q, c.ids.bySeq(id.seq))
+		c.ids.active = id.seq
+		c.snd.SetDst(c.ids.dst())
+	}
+	c.rotateAt = pn + packetsPerID/2 + rand.Int64N(packetsPerID)
 }
 
 // takeID gives a path one of the peer's connection IDs, and reports false if there is none
