@@ -222,8 +222,8 @@ var cases = func() []*testcase {
 		},
 		{
 			name: "connectionmigration", client: "transfer", server: "connectionmigration",
-			about: "1 MB, seen at Volley's sockets; the runner has 2 MB",
-			sizes: []int{1000 * kb}, options: options{preferred: true},
+			about: "8 MB, seen at Volley's sockets; the runner has 2 MB, on a slow link",
+			sizes: []int{8000 * kb}, options: options{preferred: true},
 			checks: with(moved, newIDs, pathsProved),
 			lacks: []lack{
 				noMigration,
