@@ -372,7 +372,8 @@ func (m *monitor) Flushed(now time.Time, eliciting bool) {
 		m.qlog.update()
 	}
 	// Whoever sends, the goroutine is not woken for it, and has not seen this one's timer.
-	(*Conn)(m).setTimer((*Conn)(m).nextTimer())
+	c := (*Conn)(m)
+	c.setTimer(c.nextTimer())
 }
 
 // SendFailed implements sender.Host.

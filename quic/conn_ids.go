@@ -261,8 +261,8 @@ func (c *Conn) movePathIDs() {
 }
 
 // packetsPerID is after how many packets, give or take a half, the next of the peer's
-// connection IDs is used: one ID shall not stand for the whole of a long connection
-// (RFC 9000 §5.1, §9.5). It is as often as in quic-go.
+// connection IDs is used, which may be at any time (RFC 9000 §5.1.2): one ID shall not stand
+// for the whole of a long connection. It is as often as in quic-go.
 const packetsPerID = 10_000
 
 // rotateID goes on with another of the peer's connection IDs when it is time to, unless a

@@ -84,8 +84,7 @@ func ListenAddrEarly(addr string, tlsConf *tls.Config, conf *Config) (*EarlyList
 
 // ListenUDP is net.ListenUDP for the Conn of a [Transport]. On Linux, Go's poller watches a
 // *net.UDPConn for room to send as well as for datagrams, and as every datagram that has left
-// makes room, it keeps waking a processor that has nothing to do: a bulk sender loses a sixth
-// of its time. The socket of ListenUDP is watched for datagrams only. Elsewhere there is no
+// makes room, it keeps waking a processor that has nothing to do. The socket of ListenUDP is watched for datagrams only. Elsewhere there is no
 // difference. [ListenAddr] and [DialAddr] open their sockets so. It is not in quic-go.
 func ListenUDP(network string, laddr *net.UDPAddr) (net.PacketConn, error) {
 	return udp.Listen(network, laddr)

@@ -15,8 +15,8 @@ import (
 // Listen is net.ListenUDP, but the socket is one that Go's poller watches for what arrives
 // and not for room to send. Of a *net.UDPConn it watches both, by edges, and a datagram that
 // the kernel is done with is such an edge: while one goroutine sends in bulk, another
-// processor that has nothing to do is woken for every flight, for nothing. That is a sixth
-// of a sender's time. Room to send is waited for in a system call, which is rare.
+// processor that has nothing to do is woken for every flight, for nothing. Room to send is
+// waited for in a system call, which is rare.
 //
 // The poller has no such mode, so it is given an epoll instance to watch that watches the
 // socket.
@@ -121,7 +121,7 @@ func (w *readWatched) Read(f func(fd uintptr) bool) error {
 	return w.failure(w.wait.Read(w.tryAgain))
 }
 
-// longestPoll bounds a wait for room, and with it how long Close may wait for that to end.
+// longestPoll bounds a wait for room, and with it how long the socket may outlive Close.
 const longestPoll = 20 // milliseconds
 
 func (w *readWatched) Write(f func(fd uintptr) bool) error {

@@ -17,16 +17,16 @@ type fastSocket struct {
 }
 
 func newSocket(pc net.PacketConn, want abilities) (socket, abilities, error) {
-	var raw syscall.RawConn
-	var err error
-	switch u := pc.(type) {
+	var u syscall.Conn
+	switch c := pc.(type) {
 	case *net.UDPConn:
-		raw, err = u.SyscallConn()
+		u = c
 	case *readWatched:
-		raw, err = u.SyscallConn()
+		u = c
 	default:
 		return newPlainSocket(pc), abilities{}, nil
 	}
+	raw, err := u.SyscallConn()
 	if err != nil {
 		return nil, abilities{}, err
 	}
