@@ -39,6 +39,9 @@ func Listen(network string, addr *net.UDPAddr) (net.PacketConn, error) {
 	return w, nil
 }
 
+// arrivals is what the poller is to hear of.
+const arrivals = unix.EPOLLIN | unix.EPOLLET
+
 // readWatched is the socket of Listen. At most one goroutine reads at a time, but for
 // ReadFrom.
 type readWatched struct {
@@ -73,7 +76,7 @@ func watchReads(raw syscall.RawConn, local net.Addr) (*readWatched, error) {
 	}
 	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err == nil {
-		err = unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: int32(fd)})
+		err = unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: arrivals, Fd: int32(fd)})
 		if err == nil {
 			err = unix.SetNonblock(ep, true) // this one is the poller's
 		}
@@ -119,6 +122,19 @@ func (w *readWatched) Control(f func(fd uintptr)) error { return w.failure(w.con
 func (w *readWatched) Read(f func(fd uintptr) bool) error {
 	w.try = f
 	return w.failure(w.wait.Read(w.tryAgain))
+}
+
+// watch has the poller look at the socket, or not: it hears of every datagram, whether
+// anybody waits or not. Switched on again, it hears of those that are there.
+func (w *readWatched) watch(on bool) {
+	ev := unix.EpollEvent{}
+	if on {
+		ev.Events = arrivals
+	}
+	w.Control(func(fd uintptr) {
+		ev.Fd = int32(fd)
+		w.wait.Control(func(ep uintptr) { unix.EpollCtl(int(ep), unix.EPOLL_CTL_MOD, int(fd), &ev) })
+	})
 }
 
 // longestPoll bounds a wait for room, and with it how long the socket may outlive Close.

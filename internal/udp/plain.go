@@ -10,12 +10,24 @@ type plainSocket struct {
 	pc  net.PacketConn
 	udp *net.UDPConn // pc, if it is one: its AddrPort methods do not allocate
 	buf *Buffer      // for the next read
+
+	// Built once: a method value for each read would be an allocation for each.
+	from, fromNow func(b []byte) (int, net.Addr, error) // fromNow may be nil
 }
 
 func newPlainSocket(pc net.PacketConn) *plainSocket {
-	s := &plainSocket{pc: pc}
+	s := &plainSocket{pc: pc, from: pc.ReadFrom}
 	s.udp, _ = pc.(*net.UDPConn)
+	if r, ok := pc.(nowReader); ok {
+		s.fromNow = r.ReadFromNow
+	}
 	return s
+}
+
+// newPlain is newSocket for what is driven by the methods of net.PacketConn.
+func newPlain(pc net.PacketConn) (socket, abilities, error) {
+	s := newPlainSocket(pc)
+	return s, abilities{now: s.fromNow != nil}, nil
 }
 
 func (s *plainSocket) send(r *Route, b []byte, _ int, _ ECN) (err error) {
@@ -34,6 +46,10 @@ func (s *plainSocket) send(r *Route, b []byte, _ int, _ ECN) (err error) {
 }
 
 func (s *plainSocket) read(ms []Message, stats *counters) (int, error) {
+	return s.readBy(s.from, ms, stats)
+}
+
+func (s *plainSocket) readBy(from func([]byte) (int, net.Addr, error), ms []Message, stats *counters) (int, error) {
 	if s.buf == nil {
 		s.buf = newBuffer(&bigBuffers)
 	}
@@ -45,7 +61,7 @@ func (s *plainSocket) read(ms []Message, stats *counters) (int, error) {
 	if s.udp != nil {
 		n, m.Remote, err = s.udp.ReadFromUDPAddrPort(s.buf.mem)
 		m.Remote = unmapped(m.Remote)
-	} else if n, m.RemoteAddr, err = s.pc.ReadFrom(s.buf.mem); err == nil {
+	} else if n, m.RemoteAddr, err = from(s.buf.mem); err == nil {
 		m.Remote = addrPortOf(m.RemoteAddr)
 	}
 	if err != nil || n <= 0 || n > len(s.buf.mem) {
@@ -78,6 +94,19 @@ func addrPortOf(a net.Addr) netip.AddrPort {
 
 func unmapped(a netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
+}
+
+// nowReader is what tests' sockets are to be read without waiting: the error is
+// os.ErrDeadlineExceeded if nothing is there.
+type nowReader interface {
+	ReadFromNow(b []byte) (int, net.Addr, error)
+}
+
+func (s *plainSocket) readNow(ms []Message, stats *counters) (int, error) {
+	if s.fromNow == nil {
+		return 0, nil
+	}
+	return s.readBy(s.fromNow, ms, stats)
 }
 
 func (s *plainSocket) writable() (now, ok bool) { return false, false }

@@ -52,6 +52,28 @@ func (c *Conn) read(ms []Message) (int, error) {
 	return c.sock.read(ms, &c.stats)
 }
 
+// ReadNow is ReadBatch without waiting: it returns 0, nil if nothing has arrived, and
+// leaves every error to be met by ReadBatch. Where CanReadNow says no, nothing ever has.
+func (c *Conn) ReadNow(ms []Message) (n int) {
+	if !c.can.now || len(ms) == 0 || c.isClosed() {
+		return 0
+	}
+	if h := c.hook.Load(); h != nil && h.Read != nil && h.Read() != nil {
+		return 0
+	}
+	n, _ = c.sock.readNow(ms, &c.stats)
+	return n
+}
+
+// Watch says whether anybody waits, or will soon, in ReadBatch: there the poller need not
+// wake a processor for what arrives. Only sockets of [Listen] heed it. It is called by
+// whoever may read.
+func (c *Conn) Watch(on bool) {
+	if w, ok := c.pc.(interface{ watch(on bool) }); ok {
+		w.watch(on)
+	}
+}
+
 func (c *Conn) pause(d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -30,7 +30,9 @@ type receiver struct {
 	ask   int // slots offered to the call in progress
 	got   int // slots it filled
 	errno syscall.Errno
-	call  func(fd uintptr) bool // built once
+	// Built once. Of call, false says that nothing is there; once asks no second time.
+	call func(fd uintptr) bool
+	once func(fd uintptr)
 
 	zones map[uint32]string // interface names; a handful
 }
@@ -38,6 +40,7 @@ type receiver struct {
 func (in *receiver) init() {
 	in.batch = 1
 	in.call = in.recvmmsg
+	in.once = func(fd uintptr) { in.recvmmsg(fd) }
 	for i := range in.hdrs {
 		h := &in.hdrs[i].Hdr
 		h.Iov = &in.iovs[i]
@@ -78,14 +81,33 @@ func (in *receiver) prepare(i int) {
 }
 
 func (s *fastSocket) read(ms []Message, stats *counters) (int, error) {
-	in := &s.in
-	in.ask = min(in.batch, len(ms))
+	s.in.offer(len(ms))
+	if err := s.raw.Read(s.in.call); err != nil {
+		return 0, err
+	}
+	return s.taken(ms, stats)
+}
+
+func (s *fastSocket) readNow(ms []Message, stats *counters) (int, error) {
+	s.in.offer(len(ms))
+	if err := s.raw.Control(s.in.once); err != nil {
+		return 0, err
+	}
+	return s.taken(ms, stats)
+}
+
+// offer makes room for the next call, which may bring nothing.
+func (in *receiver) offer(most int) {
+	in.got, in.errno = 0, 0
+	in.ask = min(in.batch, most)
 	for ; in.ready < in.ask; in.ready++ {
 		in.prepare(in.ready)
 	}
-	if err := s.raw.Read(in.call); err != nil {
-		return 0, err
-	}
+}
+
+// taken makes messages of what the call brought.
+func (s *fastSocket) taken(ms []Message, stats *counters) (int, error) {
+	in := &s.in
 	if in.errno != 0 {
 		return 0, os.NewSyscallError("recvmmsg", in.errno)
 	}

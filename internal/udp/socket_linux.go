@@ -24,7 +24,7 @@ func newSocket(pc net.PacketConn, want abilities) (socket, abilities, error) {
 	case *readWatched:
 		u = c
 	default:
-		return newPlainSocket(pc), abilities{}, nil
+		return newPlain(pc)
 	}
 	raw, err := u.SyscallConn()
 	if err != nil {
@@ -32,7 +32,7 @@ func newSocket(pc net.PacketConn, want abilities) (socket, abilities, error) {
 	}
 	s := &fastSocket{raw: raw}
 	s.in.init()
-	can := abilities{ecn: want.ecn}
+	can := abilities{ecn: want.ecn, now: true}
 	err = raw.Control(func(fd uintptr) {
 		s.v6 = isV6(int(fd))
 		// A dual-stack socket takes the options of both families and reports IPv4

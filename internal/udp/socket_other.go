@@ -5,5 +5,5 @@ package udp
 import "net"
 
 func newSocket(pc net.PacketConn, _ abilities) (socket, abilities, error) {
-	return newPlainSocket(pc), abilities{}, nil
+	return newPlain(pc)
 }

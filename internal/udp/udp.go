@@ -36,6 +36,8 @@ type socket interface {
 	// read waits for a message and takes what else is there, up to len(ms). It
 	// may return 0, nil if all that came was of no use.
 	read(ms []Message, stats *counters) (int, error)
+	// readNow is read, but 0, nil if nothing is there; for those that are able to.
+	readNow(ms []Message, stats *counters) (int, error)
 	// writable reports whether the kernel has room now. ok is false if it cannot say.
 	writable() (now, ok bool)
 	// awaitWritable blocks until the kernel has room or the socket is closed.
@@ -45,7 +47,7 @@ type socket interface {
 }
 
 // abilities says what a socket can do beyond plain datagrams.
-type abilities struct{ gso, gro, ecn, local bool }
+type abilities struct{ gso, gro, ecn, local, now bool }
 
 // Conn wraps a net.PacketConn. Many goroutines may send at once, each on a Route
 // of its own; one at a time may read.
@@ -100,6 +102,9 @@ func (c *Conn) SetReadDeadline(t time.Time) error { return c.pc.SetReadDeadline(
 
 // CanGSO reports whether a Route begins with several datagrams per system call.
 func (c *Conn) CanGSO() bool { return c.can.gso }
+
+// CanReadNow reports whether ReadNow works.
+func (c *Conn) CanReadNow() bool { return c.can.now }
 
 // CanECN reports whether marks are sent and received.
 func (c *Conn) CanECN() bool { return c.can.ecn }

@@ -1,0 +1,91 @@
+package udp
+
+import (
+	"net"
+	"testing"
+	"time"
+)
+
+// ReadNow takes what is there and never waits, on the sockets that are read without waiting;
+// on loopback, what was sent is there.
+func TestReadNow(t *testing.T) {
+	for name, a := range map[string]*Conn{
+		"listened":      wrap(t, listenLocal(t)),
+		"application's": listenAsApplications(t, "udp4", "127.0.0.1:0"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := listen(t, "udp4", "127.0.0.1:0")
+			if !a.CanReadNow() {
+				t.Fatal("the socket cannot be read without waiting")
+			}
+			ms := make([]Message, 16)
+			if n := a.ReadNow(ms); n != 0 {
+				t.Fatalf("%d messages, and nothing was sent", n)
+			}
+			for _, n := range []int{1, 3} {
+				want := train(byte(n), n*100, 100)
+				if _, err := b.Send(&Route{Remote: addrOf(a)}, want, 100, NotECT); err != nil {
+					t.Fatal(err)
+				}
+				var got []byte
+				for k := a.ReadNow(ms); k > 0; k = a.ReadNow(ms) {
+					for _, m := range ms[:k] {
+						got = append(got, m.Data...)
+						m.Buf.Release()
+					}
+				}
+				if string(got) != string(want) {
+					t.Errorf("%d bytes are there, not the %d that were sent", len(got), len(want))
+				}
+			}
+			if n := a.ReadNow(nil); n != 0 {
+				t.Errorf("%d messages with room for none", n)
+			}
+			a.Close()
+			if n := a.ReadNow(ms); n != 0 {
+				t.Errorf("%d messages from a closed socket", n)
+			}
+		})
+	}
+
+	plain := wrap(t, struct{ net.PacketConn }{listenLocal(t)})
+	if plain.CanReadNow() || plain.ReadNow(make([]Message, 1)) != 0 {
+		t.Error("a PacketConn that we do not know is read without waiting")
+	}
+}
+
+// What arrives while the poller does not watch the socket is found when it does again, and
+// so is what comes after.
+func TestWatch(t *testing.T) {
+	a, b := wrap(t, listenLocal(t)), listen(t, "udp4", "127.0.0.1:0")
+	r := &Route{Remote: addrOf(a)}
+	for round := range 20 {
+		a.Watch(false)
+		if _, err := b.Send(r, train(byte(round), 100, 100), 100, NotECT); err != nil {
+			t.Fatal(err)
+		}
+		a.Watch(true)
+		receive(t, a, 1)
+
+		read := make(chan []arrived, 1)
+		go func() { read <- receive(t, a, 1) }()
+		if _, err := b.Send(r, train(byte(round+100), 100, 100), 100, NotECT); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-read; len(got) != 1 {
+			t.Fatalf("%d datagrams", len(got))
+		}
+	}
+	// It can be read all the same.
+	a.Watch(false)
+	if _, err := b.Send(r, train(1, 100, 100), 100, NotECT); err != nil {
+		t.Fatal(err)
+	}
+	if n := a.ReadNow(make([]Message, 4)); n != 1 {
+		t.Errorf("%d messages are there, want 1", n)
+	}
+	a.SetReadDeadline(time.Now())
+	if _, err := a.ReadBatch(make([]Message, 1)); err == nil {
+		t.Error("a read past its deadline returns a message that is not there")
+	}
+}
