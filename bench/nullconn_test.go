@@ -140,6 +140,8 @@ type connHost nullConn
 func (h *connHost) Lock()                                         { h.mu.Lock() }
 func (h *connHost) Unlock()                                       { h.mu.Unlock() }
 func (h *connHost) Wake()                                         { (*nullConn)(h).wakeUp() }
+func (h *connHost) Await(w *stream.Wake, ctx context.Context)     { w.Wait(ctx) }
+func (h *connHost) Between()                                      {}
 func (h *connHost) Due(time.Time) (control, ack bool)             { return false, false }
 func (h *connHost) AppendControl(*sender.Flight, time.Time, bool) {}
 func (h *connHost) Flushed(time.Time, bool)                       {}

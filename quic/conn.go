@@ -48,13 +48,18 @@ type Conn struct {
 	written  atomic.Bool   // a small write waits for the goroutine
 	awaiting atomic.Bool   // awaitSocket waits
 	wake     chan struct{} // capacity 1: the goroutine has something to do
+	turn     turn
+	prompt   prompt
+	owing    atomic.Bool             // something is left to do for the next caller who comes back
+	reads    atomic.Pointer[reading] // for which this connection's callers may stand in; nil: for none
 
 	// The way in: filled by the transport's read loop.
 	inboxMu  sync.Mutex
 	inbox    []packet
 	inboxEnd bool // nobody looks at it any more
 
-	// The connection's goroutine only.
+	// Whoever has the turn. That is the connection's goroutine, but for what comes in after
+	// the handshake.
 	tls        *handshake.TLS
 	spare      []packet
 	opened     []openedPacket
@@ -64,6 +69,8 @@ type Conn struct {
 	timer      *time.Timer
 	retried    bool         // a Retry was followed
 	negotiated bool         // this is the second try, after Version Negotiation
+	visited    bool         // the turn is not the goroutine's
+	tlsDue     bool         // driveTLS was left to the goroutine
 	hasty      int          // rounds in a row after which something was due and nothing sent
 	rounds     atomic.Int32 // of run: tests look whether it spins
 	hastySent  uint64       // what had been sent by then
@@ -200,6 +207,7 @@ func newConn(p connParams) (*Conn, error) {
 		obeysAsks: !experiment.AckFrequencyOff.Load(),
 	}
 	c.lastReceived, c.idleFrom = c.createdAt, c.createdAt
+	c.prompt.start = c.createdAt
 	c.ctx, c.cancel = context.WithCancelCause(p.ctx)
 	c.ids.init(p.srcID, p.destID)
 	c.initPaths(p)
@@ -259,25 +267,16 @@ func newConn(p connParams) (*Conn, error) {
 // run is the connection's goroutine. It takes in what arrives, keeps the time, and
 // sends what callers of Write and the like have not sent themselves.
 func (c *Conn) run() {
+	c.turn.take()
 	if err := c.startTLS(); err != nil {
 		c.fail(err)
 	}
-	for {
-		c.rounds.Add(1)
-		c.receive()
-		if c.written.Swap(false) {
-			// Whoever was woken by the same packets as the writer writes soon, too: once
-			// all that can run has run, their bytes leave in one call.
-			runtime.Gosched()
+	for mine := true; ; mine = c.turn.takeOrTell() {
+		if mine {
+			c.serve(true)
 		}
-		now := time.Now()
-		if c.tick(now) {
+		if c.turn.over() {
 			break
-		}
-		c.askWindow()
-		more := c.sendAll(now)
-		if !c.arm(more) {
-			continue
 		}
 		select {
 		case <-c.wake:
@@ -290,11 +289,47 @@ func (c *Conn) run() {
 	c.finish()
 }
 
-// wakeUp makes the goroutine run once more.
+// visit is how many rounds at most somebody does who has other things to do.
+const visit = 2
+
+// serve does what there is to do, for whoever has the turn, and ends the turn. own says
+// that this is the connection's goroutine.
+func (c *Conn) serve(own bool) {
+	c.visited = !own
+	for i := 0; own || i < visit; i++ {
+		c.rounds.Add(1)
+		c.receive()
+		if own {
+			if c.tlsDue {
+				c.tlsDue = false
+				c.driveTLS()
+			}
+			if c.written.Swap(false) {
+				// Whoever was woken by the same packets as the writer writes soon, too: once
+				// all that can run has run, their bytes leave in one call.
+				runtime.Gosched()
+			}
+		}
+		now := time.Now()
+		if c.tick(now) {
+			c.turn.end()
+			c.wakeUp()
+			return
+		}
+		c.askWindow()
+		more := c.sendAll(now)
+		if c.arm(more) && !c.tlsDue && c.turn.giveBack() {
+			return
+		}
+	}
+	c.turn.drop()
+	c.wakeUp()
+}
+
+// wakeUp makes the goroutine run once more, or whoever does its work.
 func (c *Conn) wakeUp() {
-	select {
-	case c.wake <- struct{}{}:
-	default:
+	if !c.turn.tell() {
+		signal(c.wake)
 	}
 }
 
@@ -494,6 +529,9 @@ func (c *Conn) finish() {
 	transports := c.paths.transports
 	c.snd.Stop()
 	c.mu.Unlock()
+	if r := c.reads.Swap(nil); r != nil {
+		r.forget(c)
+	}
 	for _, t := range transports {
 		for _, id := range ids {
 			t.removeIDOf(id, c)

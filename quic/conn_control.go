@@ -348,6 +348,16 @@ type monitor Conn
 func (m *monitor) Lock()   { m.mu.Lock() }
 func (m *monitor) Unlock() { m.mu.Unlock() }
 
+// Await implements stream.Host.
+func (m *monitor) Await(w *stream.Wake, ctx context.Context) { (*Conn)(m).await(w, ctx) }
+
+// Between implements sender.Host.
+func (m *monitor) Between() {
+	if r := m.reads.Load(); r != nil {
+		r.look((*Conn)(m))
+	}
+}
+
 // Wake implements sender.Host.
 func (m *monitor) Wake() { (*Conn)(m).wakeUp() }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/volley-quic/volley/internal/recovery"
 	"github.com/volley-quic/volley/internal/wire"
 	"github.com/volley-quic/volley/sender"
+	"github.com/volley-quic/volley/stream"
 )
 
 const (
@@ -26,20 +27,20 @@ const (
 // datagrams are a connection's unreliable messages (RFC 9221).
 type datagrams struct {
 	out  [][]byte
-	room chan struct{} // capacity 1: out has room again
+	room *stream.Wake // out has room again
 	in   [][]byte
-	come chan struct{} // capacity 1: in has something
+	come *stream.Wake // in has something
 }
 
 // over wakes everybody who waits: the connection is over. Who is woken wakes the next.
 func (d *datagrams) over() {
-	signal(d.room)
-	signal(d.come)
+	d.room.Signal()
+	d.come.Signal()
 }
 
 func (d *datagrams) init() {
-	d.room = make(chan struct{}, 1)
-	d.come = make(chan struct{}, 1)
+	d.room, d.come = stream.NewWake(), stream.NewWake()
+	d.room.ForRoom = true
 }
 
 var errNoDatagrams = errors.New("datagram support disabled")
@@ -54,7 +55,7 @@ func (c *Conn) SendDatagram(p []byte) error {
 		c.mu.Lock()
 		if err := c.closeErr; err != nil {
 			c.mu.Unlock()
-			signal(c.datagrams.room) // for the next caller
+			c.datagrams.room.Signal() // for the next caller
 			return err
 		}
 		if c.params == nil || c.params.MaxDatagramFrame == 0 {
@@ -68,14 +69,14 @@ func (c *Conn) SendDatagram(p []byte) error {
 		if len(c.datagrams.out) < maxDatagramsOut {
 			c.datagrams.out = append(c.datagrams.out, msg)
 			if len(c.datagrams.out) < maxDatagramsOut {
-				signal(c.datagrams.room) // for the next caller
+				c.datagrams.room.Signal() // for the next caller
 			}
 			c.mu.Unlock()
 			c.wakeUp()
 			return nil
 		}
 		c.mu.Unlock()
-		<-c.datagrams.room
+		c.await(c.datagrams.room, nil)
 	}
 }
 
@@ -101,7 +102,7 @@ func (c *Conn) ReceiveDatagram(ctx context.Context) ([]byte, error) {
 		if in := c.datagrams.in; len(in) > 0 {
 			c.datagrams.in = in[1:]
 			if len(in) > 1 {
-				signal(c.datagrams.come)
+				c.datagrams.come.Signal()
 			}
 			c.mu.Unlock()
 			return in[0], nil
@@ -109,12 +110,12 @@ func (c *Conn) ReceiveDatagram(ctx context.Context) ([]byte, error) {
 		err := c.closeErr
 		c.mu.Unlock()
 		if err != nil {
-			signal(c.datagrams.come)
+			c.datagrams.come.Signal()
 			return nil, err
 		}
-		select {
-		case <-c.datagrams.come:
-		case <-ctx.Done():
+		c.await(c.datagrams.come, ctx)
+		if ctx.Err() != nil {
+			c.datagrams.come.Signal() // for the next caller: the token may have been taken
 			return nil, context.Cause(ctx)
 		}
 	}
@@ -127,7 +128,7 @@ func (c *Conn) onDatagram(f wire.Datagram) error {
 	}
 	if len(c.datagrams.in) < maxDatagramsIn {
 		c.datagrams.in = append(c.datagrams.in, bytes.Clone(f.Data))
-		signal(c.datagrams.come)
+		c.datagrams.come.Signal()
 	} else if c.qlog != nil {
 		c.qlog.datagramDropped(qlog.DirectionReceiving, len(f.Data), "buffer_full")
 	}
@@ -162,6 +163,6 @@ func (c *Conn) appendDatagrams(f *sender.Flight) {
 		if d.out = d.out[n:]; len(d.out) == 0 {
 			d.out = nil
 		}
-		signal(d.room)
+		d.room.Signal()
 	}
 }

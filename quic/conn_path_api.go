@@ -264,5 +264,6 @@ func (c *Conn) register(t *Transport) error {
 		}
 	}
 	c.paths.transports = append(c.paths.transports, t)
+	c.reads.Store(nil) // the other one has a socket of its own
 	return nil
 }

@@ -342,7 +342,11 @@ func (c *Conn) takeOpened() {
 		c.fail(err)
 		return
 	}
-	if crypto {
+	switch {
+	case !crypto:
+	case c.visited:
+		c.tlsDue = true // it calls the application
+	default:
 		c.driveTLS()
 	}
 }

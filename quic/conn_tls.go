@@ -358,6 +358,7 @@ func (c *Conn) confirm(now time.Time) {
 		return
 	}
 	c.confirmed = true
+	c.letCallersRead()
 	c.discard(recovery.Initial, now)
 	c.discard(recovery.Handshake, now)
 	if c.qlog != nil {

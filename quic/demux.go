@@ -13,9 +13,6 @@ import (
 	"github.com/volley-quic/volley/internal/wire"
 )
 
-// messagesPerRead bounds one batch. With GRO, that is up to 1 MiB.
-const messagesPerRead = 16
-
 // readLoop reads the socket until stopReader or until the socket fails.
 func (t *Transport) readLoop() {
 	defer close(t.done)
@@ -29,18 +26,7 @@ func (t *Transport) readLoop() {
 		t.udp.Detach()
 	}()
 
-	d := demux{t: t, deliver: (*Conn).deliver, resets: limiter{rate: 1000, burst: 100}}
-	ms := make([]udp.Message, messagesPerRead)
-	for {
-		n, err := t.udp.ReadBatch(ms)
-		if err == nil {
-			d.batch(ms[:n], time.Now())
-			continue
-		}
-		if t.endRead(err) {
-			return
-		}
-	}
+	t.reading.read()
 }
 
 // endRead decides what an error of ReadBatch means.
@@ -61,7 +47,7 @@ func (t *Transport) endRead(err error) (ended bool) {
 	return true
 }
 
-// demux sorts one batch after the other by connection. It belongs to readLoop.
+// demux sorts one batch after the other by connection. It belongs to whoever reads.
 type demux struct {
 	t       *Transport
 	deliver func(*Conn, []packet) // (*Conn).deliver, but for tests
@@ -80,14 +66,23 @@ type group struct {
 }
 
 // batch hands the messages over, by one call per connection. It takes over their
-// buffers.
-func (d *demux) batch(ms []udp.Message, now time.Time) {
+// buffers. only is the connection that all of it was for, nil if there is no such; size
+// is how many bytes there were.
+func (d *demux) batch(ms []udp.Message, now time.Time) (only *Conn, size int) {
 	for i := range ms {
+		size += len(ms[i].Data)
 		d.message(&ms[i], now)
 		ms[i] = udp.Message{}
 	}
+	routed := 0
 	for i := range d.groups {
 		g := &d.groups[i]
+		for j := range g.ps {
+			routed += len(g.ps[j].data)
+		}
+		if len(d.groups) == 1 && routed == size {
+			only = g.c
+		}
 		d.deliver(g.c, g.ps)
 		// The connection has the buffers now.
 		clear(g.ps)
@@ -95,6 +90,7 @@ func (d *demux) batch(ms []udp.Message, now time.Time) {
 	}
 	d.groups = d.groups[:0]
 	d.lastConn = nil
+	return only, size
 }
 
 // message cuts a message into runs of datagrams with the same connection ID:

@@ -240,6 +240,19 @@ func (s *wireSocket) ReadFrom(b []byte) (int, net.Addr, error) {
 	}
 }
 
+// ReadFromNow makes the transport's callers read the socket, too, as they do a real one.
+func (s *wireSocket) ReadFromNow(b []byte) (int, net.Addr, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || len(s.in) == 0 {
+		return 0, nil, os.ErrDeadlineExceeded
+	}
+	d := s.in[0]
+	s.in[0] = datagramFrom{}
+	s.in = s.in[1:]
+	return copy(b, d.b), d.from, nil
+}
+
 func (s *wireSocket) WriteTo(b []byte, to net.Addr) (int, error) {
 	s.mu.Lock()
 	closed := s.closed
@@ -256,7 +269,7 @@ func (s *wireSocket) SetReadDeadline(t time.Time) error {
 	s.deadline = t
 	s.mu.Unlock()
 	s.cond.Broadcast()
-	if !t.IsZero() {
+	if t.After(time.Now()) {
 		time.AfterFunc(time.Until(t), s.cond.Broadcast)
 	}
 	return nil

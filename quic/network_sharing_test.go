@@ -17,10 +17,10 @@ import (
 type turns struct {
 	scheduler.Scheduler
 	mu  sync.Mutex
-	log []turn
+	log []oneTurn
 }
 
-type turn struct {
+type oneTurn struct {
 	id        int64
 	datagrams int
 }
@@ -28,14 +28,14 @@ type turn struct {
 func (t *turns) Sent(e *scheduler.Entry, n int, more bool) {
 	if n > 0 {
 		t.mu.Lock()
-		t.log = append(t.log, turn{e.ID, n})
+		t.log = append(t.log, oneTurn{e.ID, n})
 		t.mu.Unlock()
 	}
 	t.Scheduler.Sent(e, n, more)
 }
 
 // runs joins the turns that a stream had in a row.
-func (t *turns) runs() (runs []turn) {
+func (t *turns) runs() (runs []oneTurn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, u := range t.log {

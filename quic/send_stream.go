@@ -254,8 +254,12 @@ func (c *Conn) push(snd *stream.Send) {
 	c.mu.Unlock()
 	// The first write of a stream often has a Close right behind it: through the
 	// connection's goroutine, both usually leave in one frame.
-	if first || c.snd.Push(s.st) {
+	wake := first || c.snd.Push(s.st)
+	if wake {
 		c.written.Store(true)
+		if r := c.reads.Load(); r != nil && r.leaveTo(c) {
+			return
+		}
 		c.wakeUp()
 	}
 }

@@ -54,7 +54,7 @@ type streams struct {
 	peerEnded   [2]int64
 	bidiQueue   []*Stream
 	uniQueue    []*ReceiveStream
-	arrived     [2]chan struct{} // capacity 1: Accept has something to do
+	arrived     [2]*stream.Wake // Accept has something to do
 
 	closeErr error
 }
@@ -67,7 +67,7 @@ func (ss *streams) init(c *Conn) {
 	ss.peerAllowed = ss.peerWindow
 	ss.told = [2]int64{-1, -1}
 	for i := range ss.arrived {
-		ss.arrived[i] = make(chan struct{}, 1)
+		ss.arrived[i] = stream.NewWake()
 	}
 }
 
@@ -231,7 +231,7 @@ func (ss *streams) accept(id int64, k int) {
 	} else {
 		ss.bidiQueue = append(ss.bidiQueue, &Stream{h.send, h.recv})
 	}
-	signal(ss.arrived[k])
+	ss.arrived[k].Signal()
 }
 
 func signal(ch chan struct{}) {
@@ -362,7 +362,7 @@ func (ss *streams) closeAll(err error) {
 	}
 	ss.serveAll()
 	for k := range ss.arrived {
-		signal(ss.arrived[k])
+		ss.arrived[k].Signal()
 	}
 }
 
@@ -433,10 +433,12 @@ func (ss *streams) waitOpen(ctx context.Context, k int) (*halves, error) {
 	ss.waiters[k] = append(ss.waiters[k], w)
 	ss.serve(k)
 	ss.c.mu.Unlock()
+	r := ss.c.elsewhere()
 	select {
 	case <-w.served:
 	case <-ctx.Done():
 	}
+	r.notElsewhere()
 	ss.c.mu.Lock()
 	if i := slices.Index(ss.waiters[k], w); i >= 0 {
 		ss.waiters[k] = slices.Delete(ss.waiters[k], i, i+1)
@@ -502,7 +504,7 @@ func accept[S any](ctx context.Context, c *Conn, k int, queue *[]*S) (*S, error)
 		c.mu.Lock()
 		if err := c.streams.closeErr; err != nil {
 			c.mu.Unlock()
-			signal(arrived) // for the next caller
+			arrived.Signal() // for the next caller
 			return nil, err
 		}
 		if q := *queue; len(q) > 0 {
@@ -510,17 +512,17 @@ func accept[S any](ctx context.Context, c *Conn, k int, queue *[]*S) (*S, error)
 			q[0] = nil
 			*queue = q[1:]
 			if len(q) > 1 {
-				signal(arrived)
+				arrived.Signal()
 			}
 			c.mu.Unlock()
 			return s, nil
 		}
 		c.mu.Unlock()
 		// Not c.ctx: the application may have derived it from one that ends earlier.
-		select {
-		case <-arrived:
-		case <-ctx.Done():
-			return nil, ctx.Err()
+		c.await(arrived, ctx)
+		if err := ctx.Err(); err != nil {
+			arrived.Signal() // for the next caller: the token may have been taken
+			return nil, err
 		}
 	}
 }

@@ -37,7 +37,8 @@ var (
 // addresses. Its fields must be set before the first call of a method, and not
 // changed after. The zero value with Conn set is ready for use.
 //
-// One goroutine reads the socket. It never runs application code.
+// One goroutine reads the socket. It never runs application code. While one connection has
+// the socket for itself, calls on it that wait, or send in bulk, may read in its place.
 type Transport struct {
 	// Conn is the socket, for this Transport alone: nobody else may read from it,
 	// or send to it other than by [Transport.WriteTo].
@@ -102,6 +103,7 @@ type Transport struct {
 	tokens    *handshake.Tokens // to make tokens; listeners have their own to check them
 	resets    *resetKeys
 	done      chan struct{} // closed when nobody reads the socket any more
+	reading   reading
 
 	mu       sync.RWMutex
 	ids      map[ConnectionID]*Conn
@@ -259,8 +261,26 @@ func (t *Transport) shutdown(cause error) {
 func (t *Transport) stopReader() {
 	if !t.stopping {
 		t.stopping = true
-		t.udp.SetReadDeadline(time.Unix(1, 0))
+		t.udp.SetReadDeadline(longAgo)
+		signal(t.reading.nudge)
 	}
+}
+
+func (t *Transport) isStopping() bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.stopping
+}
+
+// clearDeadline takes back the read deadline by which a reader was called away. It reports
+// true if it has to stay, as nobody is to read any more.
+func (t *Transport) clearDeadline() (stopping bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.stopping {
+		t.udp.SetReadDeadline(time.Time{})
+	}
+	return t.stopping
 }
 
 // maybeDrained ends a transport that only waits for its last connection. t.mu is
@@ -309,6 +329,7 @@ func (t *Transport) start(emptyIDs bool) error {
 	t.held = make(map[ConnectionID][]packet)
 	t.byToken = make(map[[16]byte]*Conn)
 	t.nonQUIC = make(chan nonQUICPacket, maxNonQUICPackets)
+	t.reading.init(t, u)
 	go t.readLoop()
 	return nil
 }

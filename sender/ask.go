@@ -28,6 +28,7 @@ type asker struct {
 	base   int64             // offset in the source of the stream's byte 0
 	zeroes int               // answers of (0, nil) in a row
 	ready  func() bool       // what it waits for, made once
+	sent   bool              // step may have sent something
 	bufs   [emit.MaxDatagrams][]byte
 
 	seed   maphash.Seed
@@ -182,6 +183,10 @@ func (a *asker) run(ctx context.Context) (n int64, err error) {
 		if err = a.st.send.WaitSource(ctx, a.ready); err == nil {
 			more, err = a.step()
 		}
+		if a.sent {
+			a.sent = false
+			a.st.x.host.Between()
+		}
 	}
 	returned = true
 	return a.pos - begin, err
@@ -319,6 +324,7 @@ func (a *asker) place() {
 	calls := st.stats.Calls
 	a.turn = false
 	x.Ready(st)
+	a.sent = true
 	if x.run(1, a) {
 		x.host.Wake()
 	}
@@ -432,6 +438,7 @@ func (a *asker) push() {
 		return
 	}
 	x.late = time.Time{}
+	a.sent = true
 	if x.run(1, nil) {
 		x.host.Wake()
 	}

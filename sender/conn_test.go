@@ -478,11 +478,13 @@ func (h *host) Buffered(n int) {
 		}
 	}
 }
-func (h *host) RecvUpdate(*stream.Recv)  {}
-func (h *host) RecvConsumed(int64)       {}
-func (h *host) RecvDone(*stream.Recv)    {}
-func (h *host) RTT() time.Duration       { return 0 }
-func (h *host) Context() context.Context { return context.Background() }
+func (h *host) RecvUpdate(*stream.Recv)                   {}
+func (h *host) RecvConsumed(int64)                        {}
+func (h *host) RecvDone(*stream.Recv)                     {}
+func (h *host) Await(w *stream.Wake, ctx context.Context) { w.Wait(ctx) }
+func (h *host) Between()                                  {}
+func (h *host) RTT() time.Duration                        { return 0 }
+func (h *host) Context() context.Context                  { return context.Background() }
 func (h *host) After(f func()) {
 	h.inside()
 	h.afters = append(h.afters, f)

@@ -22,13 +22,17 @@ const (
 )
 
 // Host is the connection as its sender sees it. It is called with the connection's
-// mutex held, Lock and Wake excepted.
+// mutex held, Lock, Wake and Between excepted.
 type Host interface {
 	Lock()
 	Unlock()
 
 	// Wake makes the connection's goroutine run.
 	Wake()
+
+	// Between comes after flights in the goroutine of a call that is about to send more,
+	// without the mutex: time to take in what has arrived.
+	Between()
 
 	// Due reports what is due outside the streams: control frames (limited by
 	// congestion control) and an acknowledgement (not limited).
@@ -253,7 +257,18 @@ func (x *Sender) quiet() bool {
 // WITHOUT the connection's mutex.
 func (x *Sender) Push(st *Stream) (wake bool) {
 	x.host.Lock()
-	defer x.host.Unlock()
+	flights := x.stats.Flights
+	wake = x.push(st)
+	bulk := x.stats.Flights != flights && x.bulk == st
+	x.host.Unlock()
+	if bulk {
+		x.host.Between()
+	}
+	return wake
+}
+
+// push is Push with the mutex held.
+func (x *Sender) push(st *Stream) (wake bool) {
 	if !x.ready {
 		return false
 	}

@@ -1,6 +1,9 @@
 package stream
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // Who is inside a gate.
 const (
@@ -10,17 +13,18 @@ const (
 )
 
 // gate serialises the application's calls of one direction, and is where
-// they wait. One call at a time is inside: it has the gate's channel and
+// they wait. One call at a time is inside: it has the gate's wake and
 // timer, both made when first needed. Calls that come meanwhile queue, each
 // with a channel of its own: a rare thing, as streams are rarely shared.
 // Channels, not mutexes, so that virtual time (testing/synctest) passes while
 // a call waits. All methods: monitor held.
 type gate struct {
 	deadline time.Time
-	wake     chan struct{} // capacity 1
+	wake     *Wake
 	timer    *time.Timer
 	queue    *turn
 	inside   uint8
+	forRoom  bool // who is inside has something to send
 	parked   bool // whoever is inside waits on wake, and no token is in it
 }
 
@@ -38,30 +42,21 @@ func (g *gate) setDeadline(t time.Time) {
 	g.signalAll() // whoever waits looks again, and waits until then
 }
 
-// park waits, with the monitor released, for signal, the deadline, or done.
+// park waits, with the monitor released, for signal, the deadline, or the end of ctx,
+// which may be nil.
 // It may also return for no reason.
-func (g *gate) park(h Host, done <-chan struct{}) {
+func (g *gate) park(h Host, ctx context.Context) {
 	if g.wake == nil {
-		g.wake = make(chan struct{}, 1)
+		g.wake = NewWake()
+		g.wake.ForRoom = g.forRoom
 	}
 	g.parked = true
 	g.arm(h)
 	h.Unlock()
-	if done == nil {
-		<-g.wake
-	} else {
-		select {
-		case <-g.wake:
-		case <-done:
-		}
-	}
+	h.Await(g.wake, ctx)
 	h.Lock()
-	if !g.parked && done != nil {
-		// Both may have come: no token stays behind for the next wait.
-		select {
-		case <-g.wake:
-		default:
-		}
+	if !g.parked && ctx != nil {
+		g.wake.Take() // both may have come: no token stays behind for the next wait
 	}
 	g.parked = false
 	g.disarm()
@@ -111,7 +106,7 @@ func (g *gate) disarm() {
 func (g *gate) signal() {
 	if g.parked {
 		g.parked = false
-		g.wake <- struct{}{}
+		g.wake.Signal()
 	}
 }
 

@@ -11,6 +11,10 @@ type Host interface {
 	Lock()
 	Unlock()
 
+	// Await waits until there is a token in w, which it takes, or until the end of ctx,
+	// which may be nil. Called without any lock.
+	Await(w *Wake, ctx context.Context)
+
 	// SendReady says that s has something new to send: bytes, FIN, lost
 	// bytes, RESET_STREAM or STREAM_DATA_BLOCKED. Monitor held. It may be
 	// called again for a stream that is ready already.

@@ -58,13 +58,14 @@ func (h *testHost) Push(s *Send) {
 		f(s)
 	}
 }
-func (h *testHost) SendDone(*Send)       { h.held(); h.done++ }
-func (h *testHost) BufferRoom() int      { return h.high - h.buffered }
-func (h *testHost) Buffered(n int)       { h.held(); h.buffered += n }
-func (h *testHost) RecvUpdate(*Recv)     { h.held(); h.updates++ }
-func (h *testHost) RecvConsumed(n int64) { h.held(); h.consumed += n }
-func (h *testHost) RecvDone(*Recv)       { h.held(); h.recvDone++ }
-func (h *testHost) RTT() time.Duration   { return h.rtt }
+func (h *testHost) SendDone(*Send)                     { h.held(); h.done++ }
+func (h *testHost) BufferRoom() int                    { return h.high - h.buffered }
+func (h *testHost) Buffered(n int)                     { h.held(); h.buffered += n }
+func (h *testHost) RecvUpdate(*Recv)                   { h.held(); h.updates++ }
+func (h *testHost) RecvConsumed(n int64)               { h.held(); h.consumed += n }
+func (h *testHost) RecvDone(*Recv)                     { h.held(); h.recvDone++ }
+func (h *testHost) Await(w *Wake, ctx context.Context) { w.Wait(ctx) }
+func (h *testHost) RTT() time.Duration                 { return h.rtt }
 func (h *testHost) Context() context.Context {
 	return h.ctx
 }

@@ -92,7 +92,7 @@ type streamContext struct {
 // NewSend makes the sending half of stream id. credit is the peer's initial
 // MAX_STREAM_DATA.
 func NewSend(id int64, h Host, credit int64) *Send {
-	return &Send{h: h, id: id, credit: credit, low: DefaultLow, high: DefaultHigh, blockedAt: -1}
+	return &Send{h: h, id: id, credit: credit, low: DefaultLow, high: DefaultHigh, blockedAt: -1, gate: gate{forRoom: true}}
 }
 
 // ID returns the stream's ID.

@@ -261,7 +261,7 @@ func (s *Send) WaitSource(ctx context.Context, ready func() bool) error {
 		}
 		s.want = wantSource
 		s.src.ready = ready
-		s.gate.park(h, ctx.Done())
+		s.gate.park(h, ctx)
 		s.src.ready = nil
 	}
 }

@@ -81,6 +81,9 @@ func (h *host) After(f func())           { h.after = append(h.after, f) }
 func (h *host) RTT() time.Duration       { return 0 }
 func (h *host) Context() context.Context { return context.Background() }
 
+// Await implements stream.Host.
+func (h *host) Await(w *stream.Wake, ctx context.Context) { w.Wait(ctx) }
+
 // Push implements stream.Host: the sender would run now.
 func (h *host) Push(*stream.Send) {
 	if !h.Lazy {

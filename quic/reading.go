@@ -1,0 +1,434 @@
+package quic
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/volley-quic/volley/internal/udp"
+	"github.com/volley-quic/volley/stream"
+)
+
+const (
+	// messagesPerRead bounds one batch. With GRO, that is up to 1 MiB.
+	messagesPerRead = 16
+
+	// brief is how soon a caller is back who may be waited for.
+	brief = 200 * time.Microsecond
+
+	// mayStandIn is how often in a row a caller was back so soon, and little arrived for
+	// its connection alone, before it may stand in for the reader. Each time that this was
+	// a mistake doubles it, up to neverStandIn.
+	mayStandIn   = 16
+	neverStandIn = 4096
+
+	// littleBytes is what a stand-in takes in at a time and stays. More is better opened
+	// on another processor, while the application works on what came before.
+	littleBytes = 8 << 10
+
+	// seldom is how much longer than required callers must have been prompt for a mistake
+	// not to count.
+	seldom = 64
+
+	// See patience.
+	readerPatience = time.Millisecond
+	bulkPatience   = 4 * time.Millisecond
+
+	// manyLooks is how often in a row a caller that sends in bulk has looked before the
+	// poller need not watch the socket any more.
+	manyLooks = 8
+)
+
+// reading is the right to read a Transport's socket: one goroutine has it at a time.
+//
+// As a rule that is the reader, the transport's goroutine, and what arrives goes from it
+// to the connection's goroutine and on to the application's: at each change a processor may
+// have to be woken, which costs more than a short message, or an ACK, does. So while one
+// connection has the socket for itself, and little arrives at a time, its callers stand in
+// for the reader: a call that waits for the peer waits in the socket, and one that sends in
+// bulk looks between flights. They do the connection's work themselves, too.
+//
+// Nobody has the right while the application does something else between two such calls.
+// That is brief, as they have shown; where it is not after all the reader takes over within
+// two readerPatience.
+type reading struct {
+	t    *Transport
+	sock readSocket
+
+	state    atomic.Int32
+	asked    atomic.Bool                 // the reader is to step aside
+	nudge    chan struct{}               // capacity 1: the reader, which has stepped aside, is to look
+	watching atomic.Bool                 // it looks by itself, too
+	visits   atomic.Uint32               // of stand-ins
+	waiting  atomic.Int32                // calls that wait for what the peer sends
+	required atomic.Int32                // mayStandIn, but for mistakes
+	heir     atomic.Pointer[stream.Wake] // who asked, and waits to be woken when the right is free
+	bulk     atomic.Bool                 // it was a caller that sends in bulk who read last, and will again
+	last     atomic.Pointer[Conn]        // for which all of the latest batch was
+	alone    atomic.Pointer[Conn]        // last, if it has had the socket for itself for a while
+
+	recall func() // brings a stand-in back that waits in the socket
+
+	// Whoever has the right.
+	demux     demux
+	ms        []udp.Message
+	little    int32 // batches in a row that brought little, all for last
+	unwatched bool  // the poller does not look at the socket
+	looks     int   // in a row, of a caller that sends
+}
+
+// readSocket is what reading needs of a *udp.Conn.
+type readSocket interface {
+	ReadBatch([]udp.Message) (int, error)
+	ReadNow([]udp.Message) int
+	CanReadNow() bool
+	Watch(bool)
+	SetReadDeadline(time.Time) error
+}
+
+const (
+	atReader  int32 = iota // the reader has the right
+	atNobody               // it has stepped aside
+	atStandIn              // and somebody stands in
+)
+
+var longAgo = time.Unix(1, 0)
+
+func (r *reading) init(t *Transport, sock readSocket) {
+	r.t, r.sock = t, sock
+	r.nudge = make(chan struct{}, 1)
+	r.required.Store(mayStandIn)
+	r.recall = func() { sock.SetReadDeadline(longAgo) }
+	r.demux = demux{t: t, deliver: (*Conn).deliver, resets: limiter{rate: 1000, burst: 100}}
+	r.ms = make([]udp.Message, messagesPerRead)
+}
+
+// letCallersRead lets the connection's callers stand in for the reader, if the socket is
+// able to and nothing is traced: what they do calls no application code then. The mutex is
+// held.
+func (c *Conn) letCallersRead() {
+	t := c.transport
+	if t.reading.sock != nil && t.reading.sock.CanReadNow() && len(c.paths.transports) == 1 &&
+		c.qlog == nil && t.Tracer == nil && c.config.AllowConnectionWindowIncrease == nil {
+		c.reads.Store(&t.reading)
+	}
+}
+
+// await waits for w, or for the end of ctx if it is not nil.
+func (c *Conn) await(w *stream.Wake, ctx context.Context) {
+	if r := c.reads.Load(); r != nil {
+		r.await(c, w, ctx)
+	} else {
+		w.Wait(ctx)
+	}
+}
+
+// elsewhere says that a call waits for what the peer sends, but not by await, until
+// notElsewhere.
+func (c *Conn) elsewhere() *reading {
+	r := c.reads.Load()
+	if r != nil {
+		r.waiting.Add(1)
+		r.callReader()
+	}
+	return r
+}
+
+func (r *reading) notElsewhere() {
+	if r != nil {
+		r.waiting.Add(-1)
+	}
+}
+
+// forget drops a connection that is over.
+func (r *reading) forget(c *Conn) {
+	r.last.CompareAndSwap(c, nil)
+	r.alone.CompareAndSwap(c, nil)
+}
+
+// batch hands over what a read brought, and takes note of for whom that was. It reports
+// whether it was little, and all for c.
+func (r *reading) batch(n int, c *Conn) bool {
+	only, size := r.demux.batch(r.ms[:n], time.Now())
+	if only == nil || size > littleBytes || only != r.last.Load() {
+		r.little = 0
+		r.last.Store(only)
+		r.alone.Store(nil)
+	} else if r.little++; r.little == mayStandIn {
+		r.alone.Store(only)
+	}
+	return only != nil && only == c && size <= littleBytes
+}
+
+// read is the reader's part: it reads until the socket fails or is not to be read any more.
+func (r *reading) read() {
+	for {
+		n, err := r.sock.ReadBatch(r.ms)
+		if err == nil {
+			r.batch(n, nil)
+		} else if r.t.endRead(err) {
+			return
+		}
+		if r.asked.Load() {
+			r.stepAside()
+		}
+	}
+}
+
+// stepAside leaves the right to others, and returns when the reader has it again.
+func (r *reading) stepAside() {
+	r.asked.Store(false)
+	if r.t.clearDeadline() {
+		return // the transport is stopping
+	}
+	r.watching.Store(true)
+	r.state.Store(atNobody)
+	if w := r.heir.Swap(nil); w != nil {
+		w.Signal() // for no reason, but that the next wait can be in the socket
+	}
+	look := time.NewTimer(readerPatience)
+	defer look.Stop()
+	for visits := r.visits.Load(); r.state.Load() != atReader; {
+		select {
+		case <-r.nudge:
+			if r.t.isStopping() && r.state.CompareAndSwap(atNobody, atReader) {
+				break
+			}
+			if r.watching.Load() {
+				look.Reset(r.patience())
+			}
+		case <-look.C:
+			if v := r.visits.Load(); v != visits {
+				visits = v
+				look.Reset(r.patience())
+				break
+			}
+			if r.state.CompareAndSwap(atNobody, atReader) {
+				r.mistaken()
+				break
+			}
+			// A stand-in waits in the socket. When it leaves, it nudges, unless it has left
+			// since and found us watching.
+			r.watching.Store(false)
+			if r.state.Load() == atNobody && !r.watching.Swap(true) {
+				look.Reset(r.patience())
+			}
+		}
+	}
+	r.bulk.Store(false)
+	r.watch(true)
+}
+
+// mistaken is what the reader does when it has taken over: if something was waiting, who
+// stood in stayed away too long.
+func (r *reading) mistaken() {
+	c := r.alone.Load()
+	left := r.collect()
+	n := r.sock.ReadNow(r.ms)
+	if n == 0 && !left {
+		return
+	}
+	r.batch(n, nil)
+	r.alone.Store(nil)
+	r.little = 0
+	required := r.required.Load()
+	if c != nil && c.prompt.times.Load() >= seldom*required {
+		required = max(required/2, mayStandIn) // it may be that the system had something else to run
+	} else {
+		required = min(2*required, neverStandIn)
+	}
+	r.required.Store(required)
+}
+
+// patience is how long the reader leaves the socket alone without anybody else looking,
+// before it reads itself again. What a bulk sender is sent can wait longer.
+func (r *reading) patience() time.Duration {
+	if r.bulk.Load() {
+		return bulkPatience
+	}
+	return readerPatience
+}
+
+// watch says whether the poller is to look at the socket.
+func (r *reading) watch(on bool) {
+	r.looks = 0
+	if r.unwatched == on {
+		r.unwatched = !on
+		r.sock.Watch(on)
+	}
+}
+
+// collect has done what was left to callers who did not come back. It reports whether
+// there was anything.
+func (r *reading) collect() bool {
+	c := r.alone.Load()
+	if c == nil || !c.owing.Swap(false) {
+		return false
+	}
+	c.wakeUp()
+	return true
+}
+
+// leaveTo leaves what c has to do to its callers, if they may be expected back at once. It
+// reports false if somebody else must do it.
+func (r *reading) leaveTo(c *Conn) bool {
+	if r.alone.Load() != c || r.state.Load() != atNobody || r.bulk.Load() || c.prompt.times.Load() < r.required.Load() {
+		return false
+	}
+	c.owing.Store(true)
+	// Who changes the state looks at owing after that.
+	return r.state.Load() == atNobody || !c.owing.Swap(false)
+}
+
+// ask asks the reader to step aside.
+func (r *reading) ask() {
+	if r.asked.CompareAndSwap(false, true) {
+		r.sock.SetReadDeadline(longAgo)
+	}
+}
+
+// take takes the right if nobody has it.
+func (r *reading) take() bool { return r.state.CompareAndSwap(atNobody, atStandIn) }
+
+// leave gives the right up: to nobody for a moment, but to the reader if somebody else
+// waits.
+func (r *reading) leave(waiters int32) {
+	r.visits.Add(1)
+	r.state.Store(atNobody)
+	// Who waits since before that saw the right taken, and relies on us.
+	if r.waiting.Load() > waiters {
+		r.callReader()
+	} else if !r.watching.Swap(true) {
+		signal(r.nudge)
+	}
+}
+
+// callReader gives the right back to the reader, if nobody has it.
+func (r *reading) callReader() {
+	if r.state.CompareAndSwap(atNobody, atReader) {
+		signal(r.nudge)
+		r.collect()
+	}
+}
+
+// giveBack is callReader for who has the right.
+func (r *reading) giveBack() {
+	r.state.Store(atReader)
+	signal(r.nudge)
+}
+
+// serve is the stand-in's part: it hands over what a read brought, and does c's work. It
+// reports whether it may go on.
+func (r *reading) serve(c *Conn, n int) bool {
+	turn := c.turn.take()
+	ok := r.batch(n, c)
+	if turn {
+		c.serve(false)
+	}
+	return ok
+}
+
+// await waits for w, or the end of ctx if it is not nil: in the socket, if c's callers may.
+func (r *reading) await(c *Conn, w *stream.Wake, ctx context.Context) {
+	n := r.waiting.Add(1)
+	defer r.waiting.Add(-1)
+	defer c.prompt.leaves()
+	trusted := c.prompt.back() >= r.required.Load()
+	bulk := r.bulk.Load()
+	switch {
+	case bulk && !w.ForRoom:
+		c.prompt.reset() // it may be the last we see of who sent in bulk
+	case n > 1 && !bulk:
+		// What comes is for others as well, and they may be slow.
+	case !trusted:
+	case r.take():
+		if r.standIn(c, w, ctx, n) {
+			return
+		}
+	case r.alone.Load() == c && r.state.Load() == atReader:
+		r.heir.Store(w)
+		r.ask()
+	}
+	r.callReader()
+	w.Wait(ctx)
+}
+
+// standIn waits for w, or the end of ctx, in the socket. It reports false if the wait is
+// not over, but the reader is back.
+func (r *reading) standIn(c *Conn, w *stream.Wake, ctx context.Context, waiters int32) (over bool) {
+	if ctx != nil && ctx.Done() != nil {
+		defer context.AfterFunc(ctx, r.recall)()
+	}
+	r.watch(true)
+	if c.owing.Swap(false) && c.turn.takeOrTell() {
+		c.serve(false)
+	}
+	for {
+		w.Away(&r.recall)
+		if w.Take() || ctx != nil && ctx.Err() != nil {
+			w.Away(nil)
+			r.leave(waiters)
+			return true
+		}
+		n, err := r.sock.ReadBatch(r.ms)
+		w.Away(nil)
+		switch {
+		case err == nil && r.serve(c, n):
+		case errors.Is(err, os.ErrDeadlineExceeded) && !r.t.clearDeadline():
+			// Somebody wants us back.
+		default: // of an error, the reader has to hear itself
+			r.giveBack()
+			return false
+		}
+	}
+}
+
+// look takes in what has arrived, without waiting, if c's callers may. It is for a caller
+// that sends in bulk, between its flights.
+func (r *reading) look(c *Conn) {
+	trusted := c.prompt.back() >= r.required.Load()
+	c.prompt.leaves()
+	switch {
+	case !trusted:
+	case r.take():
+		r.collect()
+		// The peer acknowledges less often than we send.
+		if r.looks++; r.looks%2 == 0 {
+			if n := r.sock.ReadNow(r.ms); n > 0 && !r.serve(c, n) {
+				c.prompt.reset()
+				r.giveBack()
+				return
+			}
+		}
+		if r.looks == manyLooks {
+			r.watch(false)
+			r.bulk.Store(true)
+		}
+		r.leave(r.waiting.Load())
+	case r.alone.Load() == c && r.state.Load() == atReader:
+		r.ask()
+	}
+}
+
+// prompt knows how soon a connection's callers come back.
+type prompt struct {
+	start time.Time
+	left  atomic.Int64 // when the latest one went, in nanoseconds since start
+	times atomic.Int32 // in a row that one came back soon
+}
+
+// back says that a caller is back, and returns how often in a row that was soon.
+func (p *prompt) back() int32 {
+	if int64(time.Since(p.start))-p.left.Load() < int64(brief) {
+		return p.times.Add(1)
+	}
+	p.times.Store(0)
+	return 0
+}
+
+// leaves says that a caller goes back to the application.
+func (p *prompt) leaves() { p.left.Store(int64(time.Since(p.start))) }
+
+func (p *prompt) reset() { p.times.Store(0) }

@@ -1,0 +1,526 @@
+package quic
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quic-go/quic-go/qlogwriter"
+
+	"github.com/volley-quic/volley/internal/recovery"
+	"github.com/volley-quic/volley/internal/udp"
+	"github.com/volley-quic/volley/internal/wire"
+)
+
+// A talk is one stream between a client and a server, over which they have said a word each
+// so often that the callers of both may stand in for their readers.
+type talk struct {
+	*world
+	c, s     *Conn
+	own, far *Stream // the client's end and the server's
+}
+
+func talking(t *testing.T, f func(w *talk)) {
+	t.Helper()
+	virtual(t, func(w *world) {
+		k := &talk{world: w}
+		k.c, k.s = w.connect(patient(), patient())
+		var err error
+		if k.own, err = k.c.OpenStream(); err != nil {
+			w.Fatal(err)
+		}
+		k.own.Write([]byte{0})
+		if k.far, err = k.s.AcceptStream(w.Context()); err != nil {
+			w.Fatal(err)
+		}
+		word(w.T, k.far)
+		const words = 4 * mayStandIn
+		echoed := make(chan struct{})
+		go func() {
+			defer close(echoed)
+			for range words {
+				k.far.Write(word(w.T, k.far))
+			}
+		}()
+		for range words {
+			k.own.Write([]byte{7})
+			word(w.T, k.own)
+		}
+		<-echoed
+		for _, side := range []struct {
+			name string
+			*Transport
+		}{{"client", w.client}, {"server", w.server}} {
+			if n := side.reading.visits.Load(); n == 0 {
+				w.Fatalf("no caller of the %s's has stood in for the reader", side.name)
+			}
+		}
+		f(k)
+	})
+}
+
+// word reads a byte.
+func word(t *testing.T, s io.Reader) []byte {
+	t.Helper()
+	b := make([]byte, 1)
+	if _, err := io.ReadFull(s, b); err != nil {
+		t.Errorf("reading a word: %v", err)
+	}
+	return b
+}
+
+// standsIn begins a call that waits, in the socket, and returns what it will return.
+func (k *talk) standsIn(r *reading, call func() error) <-chan error {
+	k.Helper()
+	done := make(chan error, 1)
+	go func() { done <- call() }()
+	synctest.Wait()
+	if r.state.Load() != atStandIn {
+		k.Fatal("the call does not wait in the socket")
+	}
+	return done
+}
+
+// now wants an outcome without any virtual time passing.
+func (k *talk) now(done <-chan error) error {
+	k.Helper()
+	synctest.Wait()
+	select {
+	case err := <-done:
+		return err
+	default:
+		k.Fatal("the call still waits")
+		return nil
+	}
+}
+
+func readOne(r io.Reader) func() error {
+	return func() error {
+		_, err := r.Read(make([]byte, 1))
+		return err
+	}
+}
+
+// A call that waits in the socket ends for every reason for which it ends elsewhere.
+func TestReadingWaitEnds(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		end  func(k *talk)
+		want func(error) bool
+	}{
+		{"by a deadline that is set meanwhile", func(k *talk) { k.own.SetReadDeadline(time.Now()) },
+			func(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }},
+		{"by CancelRead", func(k *talk) { k.own.CancelRead(3) },
+			func(err error) bool { var e *StreamError; return errors.As(err, &e) && e.ErrorCode == 3 && !e.Remote }},
+		{"by CloseWithError", func(k *talk) { k.c.CloseWithError(4, "bye") },
+			func(err error) bool {
+				var e *ApplicationError
+				return errors.As(err, &e) && e.ErrorCode == 4 && !e.Remote
+			}},
+		{"by the transport's Close", func(k *talk) { k.client.Close() },
+			func(err error) bool { return errors.Is(err, ErrTransportClosed) }},
+		{"by the end of the socket", func(k *talk) { k.client.Conn.Close() },
+			func(err error) bool { return errors.Is(err, ErrTransportClosed) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			talking(t, func(k *talk) {
+				done := k.standsIn(&k.client.reading, readOne(k.own))
+				tt.end(k)
+				if err := k.now(done); !tt.want(err) {
+					t.Errorf("it returns %v", err)
+				}
+			})
+		})
+	}
+
+	for _, tt := range []struct {
+		name string
+		end  func(k *talk)
+		want func(error) bool
+	}{
+		{"by data", func(k *talk) { k.far.Write([]byte{1}) }, func(err error) bool { return err == nil }},
+		{"by FIN", func(k *talk) { k.far.Close() }, func(err error) bool { return err == io.EOF }},
+		{"by a reset", func(k *talk) { k.far.CancelWrite(5) },
+			func(err error) bool { var e *StreamError; return errors.As(err, &e) && e.ErrorCode == 5 && e.Remote }},
+		{"by the peer's close", func(k *talk) { k.s.CloseWithError(6, "") },
+			func(err error) bool {
+				var e *ApplicationError
+				return errors.As(err, &e) && e.ErrorCode == 6 && e.Remote
+			}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			talking(t, func(k *talk) {
+				done := k.standsIn(&k.client.reading, readOne(k.own))
+				begin := time.Now()
+				tt.end(k)
+				if err := <-done; !tt.want(err) {
+					t.Errorf("it returns %v", err)
+				}
+				if took := time.Since(begin); took != 10*time.Millisecond {
+					t.Errorf("it returns after %v, want one way's time", took)
+				}
+			})
+		})
+	}
+}
+
+// A deadline that was there before ends the wait to the moment.
+func TestReadingDeadline(t *testing.T) {
+	talking(t, func(k *talk) {
+		k.own.SetReadDeadline(time.Now().Add(123 * time.Millisecond))
+		begin := time.Now()
+		done := k.standsIn(&k.client.reading, readOne(k.own))
+		if err := <-done; !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(begin) != 123*time.Millisecond {
+			t.Errorf("%v after %v", err, time.Since(begin))
+		}
+		// The connection goes on.
+		k.own.SetReadDeadline(time.Time{})
+		k.far.Write([]byte{9})
+		if b := word(t, k.own); b[0] != 9 {
+			t.Errorf("then comes %d", b)
+		}
+	})
+}
+
+// Other calls than Read wait there, too, and end with their context.
+func TestReadingContexts(t *testing.T) {
+	for name, call := range map[string]func(context.Context, *Conn) error{
+		"AcceptStream":    func(ctx context.Context, c *Conn) error { _, err := c.AcceptStream(ctx); return err },
+		"AcceptUniStream": func(ctx context.Context, c *Conn) error { _, err := c.AcceptUniStream(ctx); return err },
+		"ReceiveDatagram": func(ctx context.Context, c *Conn) error { _, err := c.ReceiveDatagram(ctx); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			talking(t, func(k *talk) {
+				k.c.config.EnableDatagrams = true
+				ctx, cancel := context.WithCancel(k.Context())
+				done := k.standsIn(&k.client.reading, func() error { return call(ctx, k.c) })
+				cancel()
+				if err := k.now(done); !errors.Is(err, context.Canceled) {
+					t.Errorf("it returns %v", err)
+				}
+				// What the next one waits for is not lost.
+				k.far.Write([]byte{9})
+				if b := word(t, k.own); b[0] != 9 {
+					t.Errorf("then comes %d", b)
+				}
+			})
+		})
+	}
+}
+
+// Somebody who stood in and stays away holds nothing up: the reader is back in time for
+// whoever waits for something else, and such an absence makes it more careful.
+func TestReadingAbsence(t *testing.T) {
+	talking(t, func(k *talk) {
+		k.far.Write([]byte{1})
+		word(t, k.own) // stands in, and does not come back
+		synctest.Wait()
+		if n := k.client.reading.state.Load(); n != atNobody {
+			t.Fatalf("the right to read is at %d, want nobody", n)
+		}
+		before := k.client.reading.required.Load()
+		// Nobody waits: a stream that the server opens is found when the application asks
+		// for it, and the ACK is not later than the reader's patience.
+		sent := time.Now()
+		s, err := k.s.OpenUniStream()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Write([]byte("hello"))
+		acked := func() bool {
+			k.s.mu.Lock()
+			defer k.s.mu.Unlock()
+			return s.send.AllAcked(5)
+		}
+		for !acked() {
+			time.Sleep(100 * time.Microsecond)
+		}
+		if took, most := time.Since(sent), 20*time.Millisecond+2*readerPatience+maxAckDelay; took > most {
+			t.Errorf("the ACK comes after %v, want %v at most", took, most)
+		}
+		if n := k.client.reading.state.Load(); n != atReader {
+			t.Errorf("the right to read is at %d, want the reader", n)
+		}
+		if n := k.client.reading.required.Load(); n < before {
+			t.Errorf("%d calls in a row are required after an absence, %d before", n, before)
+		}
+	})
+}
+
+// Who waits when the one who stood in leaves is served by the reader at once.
+func TestReadingOthersWait(t *testing.T) {
+	talking(t, func(k *talk) {
+		first := k.standsIn(&k.client.reading, readOne(k.own))
+		accepted := make(chan time.Time, 1)
+		go func() {
+			if s, err := k.c.AcceptUniStream(k.Context()); err == nil {
+				word(t, s)
+				accepted <- time.Now()
+			}
+		}()
+		synctest.Wait()
+		k.far.Write([]byte{1})
+		if err := <-first; err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if n := k.client.reading.state.Load(); n != atReader {
+			t.Errorf("the right to read is at %d, want the reader", n)
+		}
+		s, err := k.s.OpenUniStream()
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent := time.Now()
+		s.CloseWith([]byte{2})
+		if took := (<-accepted).Sub(sent); took != 10*time.Millisecond {
+			t.Errorf("the other one has its word after %v, want one way's time", took)
+		}
+	})
+}
+
+// A write that is left to callers who are expected back leaves, also if they are not.
+func TestReadingWriteIsNotForgotten(t *testing.T) {
+	talking(t, func(k *talk) {
+		k.far.Write([]byte{1})
+		word(t, k.own)
+		s, err := k.c.OpenUniStream()
+		if err != nil {
+			t.Fatal(err)
+		}
+		accepted := make(chan time.Time, 1)
+		go func() {
+			if s, err := k.s.AcceptUniStream(k.Context()); err == nil {
+				word(t, s)
+				accepted <- time.Now()
+			}
+		}()
+		sent := time.Now()
+		s.Write([]byte{2})
+		if !k.c.owing.Load() {
+			t.Error("the first write of a stream is not left to a caller who is expected back")
+		}
+		// The application does not come back, and does not close the stream.
+		if took, most := (<-accepted).Sub(sent), 10*time.Millisecond+2*readerPatience; took > most {
+			t.Errorf("it is there after %v, want %v at most", took, most)
+		}
+	})
+}
+
+// Another connection's packets bring the reader back: who stands in works for one only.
+func TestReadingIsForOneConnection(t *testing.T) {
+	talking(t, func(k *talk) {
+		r := &k.client.reading
+		done := k.standsIn(r, readOne(k.own))
+		c2, s2 := k.connect(patient(), patient())
+		if n := r.state.Load(); n != atReader {
+			t.Errorf("with another connection the right to read is at %d, want the reader", n)
+		}
+		s, err := s2.OpenUniStream()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.CloseWith([]byte{3})
+		in, err := c2.AcceptUniStream(k.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		word(t, in)
+		k.far.Write([]byte{1})
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Callers may stand in when a connection has had the socket for itself for a while, and
+// little came at a time.
+func TestReadingAlone(t *testing.T) {
+	d := newDemuxTest(t, 4)
+	c, other := d.conn("c", "aaaa"), d.conn("other", "bbbb")
+	r := &d.t.reading
+	r.ms = make([]udp.Message, messagesPerRead)
+	r.demux = *d.demux
+	arrives := func(size int, ids ...string) bool {
+		for i, id := range ids {
+			b := udp.CopyBuffer(append([]byte{0x40}, append([]byte(id), make([]byte, size-5)...)...))
+			r.ms[i] = udp.Message{Buf: b, Data: b.Bytes(), Segment: min(size, 1200)}
+		}
+		return r.batch(len(ids), c)
+	}
+	want := func(alone *Conn) {
+		t.Helper()
+		if got := r.alone.Load(); got != alone {
+			t.Errorf("alone is %q, want %q", d.names[got], d.names[alone])
+		}
+	}
+	again := func() {
+		t.Helper()
+		for range mayStandIn {
+			want(nil)
+			if !arrives(1000, "aaaa") {
+				t.Error("a little for c alone is too much for c's callers")
+			}
+		}
+		if arrives(1000, "aaaa"); r.alone.Load() != c {
+			t.Errorf("alone is %q, want c", d.names[r.alone.Load()])
+		}
+	}
+	again()
+	if arrives(littleBytes+1, "aaaa") {
+		t.Error("more than a little is for c's callers")
+	}
+	want(nil)
+	again()
+	if arrives(1000, "aaaa", "bbbb") {
+		t.Error("what is for two connections is for c's callers")
+	}
+	want(nil)
+	again()
+	if arrives(1000, "bbbb") {
+		t.Error("what is for another connection is for c's callers")
+	}
+	want(nil)
+	again()
+	if arrives(1000, "aaaa", "cccc") {
+		t.Error("what is for nobody we know is for c's callers")
+	}
+	want(nil)
+	again()
+	r.forget(other)
+	want(c)
+	r.forget(c)
+	want(nil)
+}
+
+// What calls the application is not done by its callers: they do not stand in for the
+// reader where something is traced or asked, and leave TLS messages to the connection's
+// goroutine.
+func TestReadingCallsNoApplication(t *testing.T) {
+	for name, f := range map[string]func(w *world, conf *Config){
+		"traced": func(w *world, conf *Config) {
+			conf.Tracer = func(context.Context, bool, ConnectionID) qlogwriter.Trace { return nowhere{} }
+		},
+		"transport traced": func(w *world, conf *Config) { w.client.Tracer = nowhere{}.AddProducer() },
+		"window asked for": func(w *world, conf *Config) {
+			conf.AllowConnectionWindowIncrease = func(*Conn, uint64) bool { return true }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(w *world) {
+				conf := patient()
+				f(w, conf)
+				c, _ := w.connect(conf, patient())
+				if c.reads.Load() != nil {
+					t.Error("its callers may stand in for the reader")
+				}
+			})
+		})
+	}
+
+	t.Run("TLS message", func(t *testing.T) {
+		talking(t, func(k *talk) {
+			c := k.c
+			if !c.turn.take() {
+				k.Fatal("somebody works for a connection on which nothing happens")
+			}
+			c.visited = true
+			msg := wire.Crypto{Off: c.spaces[recovery.App].recv.off, Data: []byte{0xff, 0, 0, 0}}.Append(nil)
+			pn := c.spaces[recovery.App].acks.largest + 1
+			c.opened = append(c.opened, openedPacket{pn: pn, b: append(msg, make([]byte, sealTag)...), at: time.Now(), by: c.paths.active})
+			c.takeOpened()
+			if !c.tlsDue || c.closeErr != nil {
+				k.Fatalf("a caller that stands in hands a message to TLS: %v", c.closeErr)
+			}
+			c.serve(true)
+			if c.closeErr == nil {
+				t.Error("the connection's goroutine does not hand it to TLS")
+			}
+		})
+	})
+}
+
+// A caller that sends in bulk takes in the ACKs itself, and the reader is back soon after
+// its last flight.
+func TestReadingBulk(t *testing.T) {
+	virtual(t, func(w *world) {
+		c, s := w.connect(patient(), patient())
+		p := patternOf(1, 1)
+		w.transfer(c, s, func(out *SendStream, p pattern, n int64) error {
+			_, err := io.Copy(writerOnly{out}, p.reader(n))
+			if err == nil {
+				err = out.Close()
+			}
+			return err
+		}, p, less[int64](20<<20))
+		r := &w.client.reading
+		if r.visits.Load() == 0 {
+			t.Error("the sender has never looked for ACKs")
+		}
+		time.Sleep(2*bulkPatience + time.Second)
+		if n := r.state.Load(); n != atReader {
+			t.Errorf("long after, the right to read is at %d, want the reader", n)
+		}
+	})
+}
+
+// writerOnly hides ReadFrom.
+type writerOnly struct{ io.Writer }
+
+// A close of the transport finds whoever has the right, and does not wait for the patience
+// of anybody.
+func TestReadingTransportCloses(t *testing.T) {
+	for name, before := range map[string]func(k *talk) <-chan error{
+		"while a call waits in the socket": func(k *talk) <-chan error {
+			return k.standsIn(&k.client.reading, readOne(k.own))
+		},
+		"while nobody reads": func(k *talk) <-chan error {
+			k.far.Write([]byte{1})
+			word(k.T, k.own)
+			synctest.Wait()
+			if n := k.client.reading.state.Load(); n != atNobody {
+				k.Fatalf("the right to read is at %d, want nobody", n)
+			}
+			return nil
+		},
+		"while the reader does": func(k *talk) <-chan error {
+			time.Sleep(time.Second)
+			if n := k.client.reading.state.Load(); n != atReader {
+				k.Fatalf("the right to read is at %d, want the reader", n)
+			}
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			talking(t, func(k *talk) {
+				done := before(k)
+				begin := time.Now()
+				k.client.Close()
+				if took := time.Since(begin); took != 0 {
+					t.Errorf("Close takes %v", took)
+				}
+				if done != nil {
+					if err := k.now(done); !errors.Is(err, ErrTransportClosed) {
+						t.Errorf("the call returns %v", err)
+					}
+				}
+				// The socket is the application's again.
+				b := make([]byte, 2000)
+				k.client.Conn.SetReadDeadline(time.Time{})
+				go k.server.Conn.WriteTo([]byte("for the application"), hereAddr)
+				n, _, err := k.client.Conn.ReadFrom(b)
+				for err == nil && !bytes.Contains(b[:n], []byte("for the application")) {
+					n, _, err = k.client.Conn.ReadFrom(b)
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
