@@ -28,8 +28,8 @@ const (
 	// on another processor, while the application works on what came before.
 	littleBytes = 8 << 10
 
-	// seldom is how much longer than required callers must have been prompt for a mistake
-	// not to count.
+	// seldom times as many visits as are required make up for a mistake: the system may have
+	// had something else to run.
 	seldom = 64
 
 	// See patience.
@@ -74,9 +74,10 @@ type reading struct {
 	// Whoever has the right.
 	demux     demux
 	ms        []udp.Message
-	little    int32 // batches in a row that brought little, all for last
-	unwatched bool  // the poller does not look at the socket
-	looks     int   // in a row, of a caller that sends
+	little    int32  // batches in a row that brought little, all for last
+	mistake   uint32 // number of visits at the latest mistake
+	unwatched bool   // the poller does not look at the socket
+	looks     int    // in a row, of a caller that sends
 }
 
 // readSocket is what reading needs of a *udp.Conn.
@@ -224,7 +225,6 @@ func (r *reading) stepAside() {
 // mistaken is what the reader does when it has taken over: if something was waiting, who
 // stood in stayed away too long.
 func (r *reading) mistaken() {
-	c := r.alone.Load()
 	left := r.collect()
 	n := r.sock.ReadNow(r.ms)
 	if n == 0 && !left {
@@ -233,12 +233,13 @@ func (r *reading) mistaken() {
 	r.batch(n, nil)
 	r.alone.Store(nil)
 	r.little = 0
-	required := r.required.Load()
-	if c != nil && c.prompt.times.Load() >= seldom*required {
-		required = max(required/2, mayStandIn) // it may be that the system had something else to run
+	visits, required := r.visits.Load(), r.required.Load()
+	if visits-r.mistake >= seldom*uint32(required) {
+		required = max(required/2, mayStandIn)
 	} else {
 		required = min(2*required, neverStandIn)
 	}
+	r.mistake = visits
 	r.required.Store(required)
 }
 
@@ -391,7 +392,7 @@ func (r *reading) look(c *Conn) {
 	trusted := c.prompt.back() >= r.required.Load()
 	c.prompt.leaves()
 	switch {
-	case !trusted:
+	case !trusted && !r.bulk.Load():
 	case r.take():
 		r.collect()
 		// The peer acknowledges less often than we send.
@@ -407,7 +408,7 @@ func (r *reading) look(c *Conn) {
 			r.bulk.Store(true)
 		}
 		r.leave(r.waiting.Load())
-	case r.alone.Load() == c && r.state.Load() == atReader:
+	case trusted && r.alone.Load() == c && r.state.Load() == atReader:
 		r.ask()
 	}
 }
