@@ -50,6 +50,7 @@ type Conn struct {
 	wake     chan struct{} // capacity 1: the goroutine has something to do
 	turn     turn
 	prompt   prompt
+	myShare  myShare                 // of the processors
 	owing    atomic.Bool             // something is left to do for the next caller who comes back
 	reads    atomic.Pointer[reading] // for which this connection's callers may stand in; nil: for none
 
@@ -207,7 +208,6 @@ func newConn(p connParams) (*Conn, error) {
 		obeysAsks: !experiment.AckFrequencyOff.Load(),
 	}
 	c.lastReceived, c.idleFrom = c.createdAt, c.createdAt
-	c.prompt.start = c.createdAt
 	c.ctx, c.cancel = context.WithCancelCause(p.ctx)
 	c.ids.init(p.srcID, p.destID)
 	c.initPaths(p)
@@ -311,6 +311,9 @@ func (c *Conn) serve(own bool) {
 			}
 		}
 		now := time.Now()
+		if own {
+			c.transport.reading.help(now)
+		}
 		if c.tick(now) {
 			c.turn.end()
 			c.wakeUp()

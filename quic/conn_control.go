@@ -353,8 +353,11 @@ func (m *monitor) Await(w *stream.Wake, ctx context.Context) { (*Conn)(m).await(
 
 // Between implements sender.Host.
 func (m *monitor) Between() {
-	if r := m.reads.Load(); r != nil {
-		r.look((*Conn)(m))
+	r := &m.transport.reading
+	at := r.clock()
+	m.transport.share.next(&m.myShare, r.start, at)
+	if m.reads.Load() == r {
+		r.look((*Conn)(m), at)
 	}
 }
 

@@ -17,6 +17,9 @@ import (
 func (t *Transport) readLoop() {
 	defer close(t.done)
 	defer func() {
+		// What others read from now on is the application's.
+		t.reading.mu.Lock()
+		defer t.reading.mu.Unlock()
 		if t.createdConn {
 			t.udp.Close()
 			return

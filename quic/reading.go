@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -56,6 +57,7 @@ const (
 type reading struct {
 	t    *Transport
 	sock readSocket
+	able bool // the socket can be read without waiting: else only the reader reads
 
 	state    atomic.Int32
 	asked    atomic.Bool                 // the reader is to step aside
@@ -71,10 +73,17 @@ type reading struct {
 
 	recall func() // brings a stand-in back that waits in the socket
 
+	// mu is held from the kernel to the connections, so that what arrives is handed over in
+	// order: while the reader waits it has the right, but not the mutex (see help).
+	mu     sync.Mutex
+	demux  demux
+	ms     []udp.Message
+	little int32 // batches in a row that brought little, all for last
+
+	start time.Time
+	at    atomic.Int64 // when somebody has read, or begun to help, by clock
+
 	// Whoever has the right.
-	demux     demux
-	ms        []udp.Message
-	little    int32  // batches in a row that brought little, all for last
 	mistake   uint32 // number of visits at the latest mistake
 	unwatched bool   // the poller does not look at the socket
 	looks     int    // in a row, of a caller that sends
@@ -85,6 +94,7 @@ type readSocket interface {
 	ReadBatch([]udp.Message) (int, error)
 	ReadNow([]udp.Message) int
 	CanReadNow() bool
+	SetReadLock(sync.Locker)
 	Watch(bool)
 	SetReadDeadline(time.Time) error
 }
@@ -104,6 +114,9 @@ func (r *reading) init(t *Transport, sock readSocket) {
 	r.recall = func() { sock.SetReadDeadline(longAgo) }
 	r.demux = demux{t: t, deliver: (*Conn).deliver, resets: limiter{rate: 1000, burst: 100}}
 	r.ms = make([]udp.Message, messagesPerRead)
+	r.start = time.Now()
+	r.able = sock.CanReadNow()
+	sock.SetReadLock(&r.mu)
 }
 
 // letCallersRead lets the connection's callers stand in for the reader, if the socket is
@@ -111,7 +124,7 @@ func (r *reading) init(t *Transport, sock readSocket) {
 // held.
 func (c *Conn) letCallersRead() {
 	t := c.transport
-	if t.reading.sock != nil && t.reading.sock.CanReadNow() && len(c.paths.transports) == 1 &&
+	if t.reading.able && len(c.paths.transports) == 1 &&
 		c.qlog == nil && t.Tracer == nil && c.config.AllowConnectionWindowIncrease == nil {
 		c.reads.Store(&t.reading)
 	}
@@ -143,6 +156,9 @@ func (r *reading) notElsewhere() {
 	}
 }
 
+// clock is the time since the Transport began.
+func (r *reading) clock() time.Duration { return time.Since(r.start) }
+
 // forget drops a connection that is over.
 func (r *reading) forget(c *Conn) {
 	r.last.CompareAndSwap(c, nil)
@@ -150,9 +166,11 @@ func (r *reading) forget(c *Conn) {
 }
 
 // batch hands over what a read brought, and takes note of for whom that was. It reports
-// whether it was little, and all for c.
+// whether it was little, and all for c. r.mu is held.
 func (r *reading) batch(n int, c *Conn) bool {
-	only, size := r.demux.batch(r.ms[:n], time.Now())
+	now := time.Now()
+	only, size := r.demux.batch(r.ms[:n], now)
+	r.at.Store(int64(now.Sub(r.start)))
 	if only == nil || size > littleBytes || only != r.last.Load() {
 		r.little = 0
 		r.last.Store(only)
@@ -166,16 +184,24 @@ func (r *reading) batch(n int, c *Conn) bool {
 // read is the reader's part: it reads until the socket fails or is not to be read any more.
 func (r *reading) read() {
 	for {
-		n, err := r.sock.ReadBatch(r.ms)
-		if err == nil {
-			r.batch(n, nil)
-		} else if r.t.endRead(err) {
+		if err := r.once(); err != nil && r.t.endRead(err) {
 			return
 		}
 		if r.asked.Load() {
 			r.stepAside()
 		}
 	}
+}
+
+// once waits for a batch and hands it over.
+func (r *reading) once() error {
+	n, err := r.sock.ReadBatch(r.ms)
+	if err != nil {
+		return err
+	}
+	r.batch(n, nil)
+	r.mu.Unlock()
+	return nil
 }
 
 // stepAside leaves the right to others, and returns when the reader has it again.
@@ -226,13 +252,17 @@ func (r *reading) stepAside() {
 // stood in stayed away too long.
 func (r *reading) mistaken() {
 	left := r.collect()
+	r.mu.Lock()
 	n := r.sock.ReadNow(r.ms)
+	if n > 0 || left {
+		r.batch(n, nil)
+		r.alone.Store(nil)
+		r.little = 0
+	}
+	r.mu.Unlock()
 	if n == 0 && !left {
 		return
 	}
-	r.batch(n, nil)
-	r.alone.Store(nil)
-	r.little = 0
 	visits, required := r.visits.Load(), r.required.Load()
 	if visits-r.mistake >= seldom*uint32(required) {
 		required = max(required/2, mayStandIn)
@@ -321,10 +351,11 @@ func (r *reading) giveBack() {
 }
 
 // serve is the stand-in's part: it hands over what a read brought, and does c's work. It
-// reports whether it may go on.
+// reports whether it may go on. r.mu is held, and not any more when it returns.
 func (r *reading) serve(c *Conn, n int) bool {
 	turn := c.turn.take()
 	ok := r.batch(n, c)
+	r.mu.Unlock()
 	if turn {
 		c.serve(false)
 	}
@@ -335,8 +366,8 @@ func (r *reading) serve(c *Conn, n int) bool {
 func (r *reading) await(c *Conn, w *stream.Wake, ctx context.Context) {
 	n := r.waiting.Add(1)
 	defer r.waiting.Add(-1)
-	defer c.prompt.leaves()
-	trusted := c.prompt.back() >= r.required.Load()
+	trusted := c.prompt.back(r.clock()) >= r.required.Load()
+	defer func() { c.prompt.leaves(r.clock()) }()
 	bulk := r.bulk.Load()
 	switch {
 	case bulk && !w.ForRoom:
@@ -388,16 +419,19 @@ func (r *reading) standIn(c *Conn, w *stream.Wake, ctx context.Context, waiters 
 
 // look takes in what has arrived, without waiting, if c's callers may. It is for a caller
 // that sends in bulk, between its flights.
-func (r *reading) look(c *Conn) {
-	trusted := c.prompt.back() >= r.required.Load()
-	c.prompt.leaves()
+func (r *reading) look(c *Conn, at time.Duration) {
+	trusted := c.prompt.back(at) >= r.required.Load()
+	c.prompt.leaves(at)
 	switch {
 	case !trusted && !r.bulk.Load():
 	case r.take():
 		r.collect()
 		// The peer acknowledges less often than we send.
 		if r.looks++; r.looks%2 == 0 {
-			if n := r.sock.ReadNow(r.ms); n > 0 && !r.serve(c, n) {
+			r.mu.Lock()
+			if n := r.sock.ReadNow(r.ms); n == 0 {
+				r.mu.Unlock()
+			} else if !r.serve(c, n) {
 				c.prompt.reset()
 				r.giveBack()
 				return
@@ -415,14 +449,13 @@ func (r *reading) look(c *Conn) {
 
 // prompt knows how soon a connection's callers come back.
 type prompt struct {
-	start time.Time
-	left  atomic.Int64 // when the latest one went, in nanoseconds since start
+	left  atomic.Int64 // when the latest one went, by reading.clock
 	times atomic.Int32 // in a row that one came back soon
 }
 
 // back says that a caller is back, and returns how often in a row that was soon.
-func (p *prompt) back() int32 {
-	if int64(time.Since(p.start))-p.left.Load() < int64(brief) {
+func (p *prompt) back(at time.Duration) int32 {
+	if int64(at)-p.left.Load() < int64(brief) {
 		return p.times.Add(1)
 	}
 	p.times.Store(0)
@@ -430,6 +463,6 @@ func (p *prompt) back() int32 {
 }
 
 // leaves says that a caller goes back to the application.
-func (p *prompt) leaves() { p.left.Store(int64(time.Since(p.start))) }
+func (p *prompt) leaves(at time.Duration) { p.left.Store(int64(at)) }
 
 func (p *prompt) reset() { p.times.Store(0) }

@@ -104,6 +104,7 @@ type Transport struct {
 	resets    *resetKeys
 	done      chan struct{} // closed when nobody reads the socket any more
 	reading   reading
+	share     share
 
 	mu       sync.RWMutex
 	ids      map[ConnectionID]*Conn

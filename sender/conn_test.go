@@ -54,8 +54,9 @@ type conn struct {
 	flushed int64         // held when the latest flight was committed
 	tooBig  int           // size that the kernel refused
 	failed  []error
-	done    []int64 // streams that came to their end
-	room    int     // the connection's mark for unsent bytes
+	breaks  atomic.Int64 // calls of Between
+	done    []int64      // streams that came to their end
+	room    int          // the connection's mark for unsent bytes
 
 	afters  []func()
 	wake    chan struct{}
@@ -482,9 +483,12 @@ func (h *host) RecvUpdate(*stream.Recv)                   {}
 func (h *host) RecvConsumed(int64)                        {}
 func (h *host) RecvDone(*stream.Recv)                     {}
 func (h *host) Await(w *stream.Wake, ctx context.Context) { w.Wait(ctx) }
-func (h *host) Between()                                  {}
-func (h *host) RTT() time.Duration                        { return 0 }
-func (h *host) Context() context.Context                  { return context.Background() }
+func (h *host) Between() {
+	(*conn)(h).outside("Between")
+	h.breaks.Add(1)
+}
+func (h *host) RTT() time.Duration       { return 0 }
+func (h *host) Context() context.Context { return context.Background() }
 func (h *host) After(f func()) {
 	h.inside()
 	h.afters = append(h.afters, f)

@@ -31,7 +31,7 @@ type Host interface {
 	Wake()
 
 	// Between comes after flights in the goroutine of a call that is about to send more,
-	// without the mutex: time to take in what has arrived.
+	// without the mutex: time to take in what has arrived, and to let others have their turn.
 	Between()
 
 	// Due reports what is due outside the streams: control frames (limited by

@@ -279,6 +279,42 @@ func TestLoneWriteWakesNobody(t *testing.T) {
 	}
 }
 
+// A call that sends in bulk pauses between its flights, for others to have their turn. One
+// that leaves less than a pass does not, and neither does the connection's goroutine.
+func TestBulkPausesBetweenFlights(t *testing.T) {
+	c := newConn(t, setup{dst: 4})
+	s := c.open(0, plenty)
+	s.Write(bytesOf(0, 0, 10))
+	c.acked(c.pns()...)
+	if n := c.breaks.Load(); n != 0 {
+		t.Errorf("%d breaks for a small write", n)
+	}
+	s.Write(bytesOf(0, 10, 3*c.x.flightBytes()))
+	n := c.breaks.Load()
+	if n == 0 {
+		t.Error("no break in three flights")
+	}
+	c.x.Run(1)
+	if c.breaks.Load() != n {
+		t.Error("a break for a flight of the connection's goroutine")
+	}
+
+	for _, m := range modes {
+		synctest.Test(t, func(t *testing.T) {
+			c := newConn(t, setup{dst: 4})
+			c.serve(rtt, nil)
+			s := c.open(0, plenty)
+			c.do(func() { s.st.SetTuning(m) })
+			ended(t, c.start(s, c.source(s, 500_000), 0, -1, false))
+			if c.breaks.Load() == 0 {
+				t.Errorf("%s: no break in 500 kB", name(m))
+			}
+			c.stop(io.EOF)
+			time.Sleep(time.Second)
+		})
+	}
+}
+
 // Of a bulk writer that comes back in time again and again, only whole flights leave, until
 // it does not come back.
 func TestSteadyBulkWriter(t *testing.T) {

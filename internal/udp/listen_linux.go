@@ -59,6 +59,7 @@ type readWatched struct {
 	// Of Read. Two closures for each call would be two allocations for each batch.
 	try      func(fd uintptr) bool
 	done     bool
+	gone     error // of the socket, which was closed since the poller said that there is something
 	tryOnce  func(fd uintptr)
 	tryAgain func(uintptr) bool
 }
@@ -97,7 +98,10 @@ func watchReads(raw syscall.RawConn, local net.Addr) (*readWatched, error) {
 		epoll: asFile(uintptr(ep), "epoll"),
 	}
 	w.tryOnce = func(fd uintptr) { w.done = w.try(fd) }
-	w.tryAgain = func(uintptr) bool { return w.Control(w.tryOnce) != nil || w.done }
+	w.tryAgain = func(uintptr) bool {
+		w.gone = w.Control(w.tryOnce)
+		return w.gone != nil || w.done
+	}
 	w.plain.raw, w.plain.v6 = w, isV6(fd)
 	w.plain.in.init()
 	if w.control, err = w.sock.SyscallConn(); err == nil {
@@ -120,8 +124,11 @@ func (w *readWatched) SyscallConn() (syscall.RawConn, error) { return w, nil }
 func (w *readWatched) Control(f func(fd uintptr)) error { return w.failure(w.control.Control(f)) }
 
 func (w *readWatched) Read(f func(fd uintptr) bool) error {
-	w.try = f
-	return w.failure(w.wait.Read(w.tryAgain))
+	w.try, w.gone = f, nil
+	if err := w.wait.Read(w.tryAgain); err != nil {
+		return w.failure(err)
+	}
+	return w.gone
 }
 
 // watch has the poller look at the socket, or not: it hears of every datagram, whether
@@ -169,7 +176,7 @@ func (w *readWatched) ReadFrom(b []byte) (int, net.Addr, error) {
 	defer w.reading.Unlock()
 	var m [1]Message
 	for {
-		n, err := w.plain.read(m[:], &w.stats)
+		n, err := w.plain.read(m[:], &w.stats, noLock{})
 		if err != nil {
 			return 0, nil, w.opError("read", nil, err)
 		}

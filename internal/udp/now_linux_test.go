@@ -1,7 +1,10 @@
 package udp
 
 import (
+	"fmt"
 	"net"
+	"net/netip"
+	"sync"
 	"testing"
 	"time"
 )
@@ -87,5 +90,68 @@ func TestWatch(t *testing.T) {
 	a.SetReadDeadline(time.Now())
 	if _, err := a.ReadBatch(make([]Message, 1)); err == nil {
 		t.Error("a read past its deadline returns a message that is not there")
+	}
+}
+
+// say sends one datagram to the host and to's port.
+func say(t *testing.T, from *Conn, host string, to *Conn, text string) {
+	t.Helper()
+	r := &Route{Remote: netip.AddrPortFrom(netip.MustParseAddr(host), portOf(to))}
+	if _, err := from.Send(r, []byte(text), len(text), NotECT); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// heard releases what a read brought and returns it.
+func heard(ms []Message) (texts []string) {
+	for _, m := range ms {
+		texts = append(texts, string(m.Data))
+		m.Buf.Release()
+	}
+	return texts
+}
+
+// Whoever has the lock reads, though the reader waits for the same datagrams; what
+// the reader gets, it gets with the lock.
+func TestReadLock(t *testing.T) {
+	for _, p := range pairings(t) {
+		t.Run(p.name, func(t *testing.T) {
+			from, to := p.from(t), p.to(t)
+			var mu sync.Mutex
+			to.SetReadLock(&mu)
+			read := make(chan []Message)
+			go func() {
+				for {
+					ms := make([]Message, 4)
+					n, err := to.ReadBatch(ms)
+					if err != nil {
+						close(read)
+						return
+					}
+					read <- ms[:n]
+				}
+			}()
+			ms := make([]Message, 4)
+			for range 100 {
+				mu.Lock()
+				say(t, from, p.host, to, "ours")
+				if got := fmt.Sprint(heard(ms[:to.ReadNow(ms)])); got != "[ours]" {
+					t.Fatalf("with the lock, read %v", got)
+				}
+				mu.Unlock()
+				say(t, from, p.host, to, "the reader's")
+				if got := fmt.Sprint(heard(<-read)); got != "[the reader's]" {
+					t.Fatalf("the reader read %v", got)
+				}
+				if mu.TryLock() {
+					t.Fatal("the reader read without the lock")
+				}
+				mu.Unlock()
+			}
+			to.Close()
+			if _, ok := <-read; ok || !mu.TryLock() {
+				t.Error("an error came with the lock")
+			}
+		})
 	}
 }

@@ -3,13 +3,15 @@ package udp
 import (
 	"net"
 	"net/netip"
+	"sync"
 )
 
 // plainSocket moves single datagrams through the methods of any PacketConn.
 type plainSocket struct {
-	pc  net.PacketConn
-	udp *net.UDPConn // pc, if it is one: its AddrPort methods do not allocate
-	buf *Buffer      // for the next read
+	pc    net.PacketConn
+	udp   *net.UDPConn // pc, if it is one: its AddrPort methods do not allocate
+	buf   *Buffer      // for the next read …
+	spare *Buffer      // … and for one that does not wait, while another one does
 
 	// Built once: a method value for each read would be an allocation for each.
 	from, fromNow func(b []byte) (int, net.Addr, error) // fromNow may be nil
@@ -45,13 +47,14 @@ func (s *plainSocket) send(r *Route, b []byte, _ int, _ ECN) (err error) {
 	return err
 }
 
-func (s *plainSocket) read(ms []Message, stats *counters) (int, error) {
-	return s.readBy(s.from, ms, stats)
+func (s *plainSocket) read(ms []Message, stats *counters, l sync.Locker) (int, error) {
+	return s.readBy(s.from, &s.buf, ms, stats, l)
 }
 
-func (s *plainSocket) readBy(from func([]byte) (int, net.Addr, error), ms []Message, stats *counters) (int, error) {
-	if s.buf == nil {
-		s.buf = newBuffer(&bigBuffers)
+// readBy reads into buf by one of the ways to read.
+func (s *plainSocket) readBy(from func([]byte) (int, net.Addr, error), buf **Buffer, ms []Message, stats *counters, l sync.Locker) (int, error) {
+	if *buf == nil {
+		*buf = newBuffer(&bigBuffers)
 	}
 	var (
 		m   = Message{}
@@ -59,15 +62,16 @@ func (s *plainSocket) readBy(from func([]byte) (int, net.Addr, error), ms []Mess
 		err error
 	)
 	if s.udp != nil {
-		n, m.Remote, err = s.udp.ReadFromUDPAddrPort(s.buf.mem)
+		n, m.Remote, err = s.udp.ReadFromUDPAddrPort((*buf).mem)
 		m.Remote = unmapped(m.Remote)
-	} else if n, m.RemoteAddr, err = from(s.buf.mem); err == nil {
+	} else if n, m.RemoteAddr, err = from((*buf).mem); err == nil {
 		m.Remote = addrPortOf(m.RemoteAddr)
 	}
-	if err != nil || n <= 0 || n > len(s.buf.mem) {
+	if err != nil || n <= 0 || n > len((*buf).mem) {
 		return 0, err
 	}
-	s.buf, m.Buf = handOver(s.buf, n)
+	l.Lock()
+	*buf, m.Buf = handOver(*buf, n)
 	m.Data, m.Segment = m.Buf.Bytes(), n
 	ms[0] = m
 	stats.received(1, 1, 0)
@@ -106,7 +110,7 @@ func (s *plainSocket) readNow(ms []Message, stats *counters) (int, error) {
 	if s.fromNow == nil {
 		return 0, nil
 	}
-	return s.readBy(s.fromNow, ms, stats)
+	return s.readBy(s.fromNow, &s.spare, ms, stats, noLock{})
 }
 
 func (s *plainSocket) writable() (now, ok bool) { return false, false }

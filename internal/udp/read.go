@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -49,11 +50,23 @@ func (c *Conn) read(ms []Message) (int, error) {
 			return 0, err
 		}
 	}
-	return c.sock.read(ms, &c.stats)
+	return c.sock.read(ms, &c.stats, c.lock)
 }
+
+// SetReadLock lets others read while the reader waits in ReadBatch: ReadBatch locks l
+// before it takes messages from the kernel, and returns them with l locked. So whoever has
+// l may call ReadNow, and nobody reads before it has done with its messages what is to be
+// done in order. SetReadLock comes before the first call of ReadBatch.
+func (c *Conn) SetReadLock(l sync.Locker) { c.lock = l }
+
+type noLock struct{}
+
+func (noLock) Lock()   {}
+func (noLock) Unlock() {}
 
 // ReadNow is ReadBatch without waiting: it returns 0, nil if nothing has arrived, and
 // leaves every error to be met by ReadBatch. Where CanReadNow says no, nothing ever has.
+// The caller has the lock of SetReadLock, if there is one.
 func (c *Conn) ReadNow(ms []Message) (n int) {
 	if !c.can.now || len(ms) == 0 || c.isClosed() {
 		return 0

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
+	"sync"
 	"syscall"
 	"unsafe"
 
@@ -30,16 +31,29 @@ type receiver struct {
 	ask   int // slots offered to the call in progress
 	got   int // slots it filled
 	errno syscall.Errno
-	// Built once. Of call, false says that nothing is there; once asks no second time.
-	call func(fd uintptr) bool
-	once func(fd uintptr)
+
+	// Of the reader, who may wait while others read: how much it wants, and its lock.
+	most int
+	lock sync.Locker
+
+	// Built once.
+	wait func(fd uintptr) bool // for read
+	once func(fd uintptr)      // for readNow
 
 	zones map[uint32]string // interface names; a handful
 }
 
 func (in *receiver) init() {
 	in.batch = 1
-	in.call = in.recvmmsg
+	in.wait = func(fd uintptr) bool {
+		in.lock.Lock()
+		in.offer(in.most)
+		if in.recvmmsg(fd) {
+			return true
+		}
+		in.lock.Unlock()
+		return false
+	}
 	in.once = func(fd uintptr) { in.recvmmsg(fd) }
 	for i := range in.hdrs {
 		h := &in.hdrs[i].Hdr
@@ -50,6 +64,7 @@ func (in *receiver) init() {
 	}
 }
 
+// recvmmsg reports whether the call has an answer: false means that nothing has arrived.
 func (in *receiver) recvmmsg(fd uintptr) bool {
 	for {
 		n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&in.hdrs)), uintptr(in.ask), unix.MSG_DONTWAIT, 0, 0)
@@ -57,7 +72,7 @@ func (in *receiver) recvmmsg(fd uintptr) bool {
 		case unix.EINTR:
 			continue
 		case unix.EAGAIN:
-			return false // the poller wakes us
+			return false
 		}
 		in.got, in.errno = int(n), errno
 		if errno != 0 {
@@ -80,12 +95,17 @@ func (in *receiver) prepare(i int) {
 	h.Flags = 0
 }
 
-func (s *fastSocket) read(ms []Message, stats *counters) (int, error) {
-	s.in.offer(len(ms))
-	if err := s.raw.Read(s.in.call); err != nil {
+func (s *fastSocket) read(ms []Message, stats *counters, l sync.Locker) (int, error) {
+	in := &s.in
+	in.most, in.lock = len(ms), l
+	if err := s.raw.Read(in.wait); err != nil {
 		return 0, err
 	}
-	return s.taken(ms, stats)
+	n, err := s.taken(ms, stats)
+	if n == 0 {
+		l.Unlock()
+	}
+	return n, err
 }
 
 func (s *fastSocket) readNow(ms []Message, stats *counters) (int, error) {

@@ -34,9 +34,11 @@ type socket interface {
 	// or several of segment bytes if the socket can segment.
 	send(r *Route, b []byte, segment int, ecn ECN) error
 	// read waits for a message and takes what else is there, up to len(ms). It
-	// may return 0, nil if all that came was of no use.
-	read(ms []Message, stats *counters) (int, error)
-	// readNow is read, but 0, nil if nothing is there; for those that are able to.
+	// may return 0, nil if all that came was of no use. If it returns messages it has
+	// locked l before it took them from the kernel, and else l is not locked.
+	read(ms []Message, stats *counters, l sync.Locker) (int, error)
+	// readNow is read, but 0, nil if nothing is there, and locks nothing; for those that
+	// are able to.
 	readNow(ms []Message, stats *counters) (int, error)
 	// writable reports whether the kernel has room now. ok is false if it cannot say.
 	writable() (now, ok bool)
@@ -50,11 +52,12 @@ type socket interface {
 type abilities struct{ gso, gro, ecn, local, now bool }
 
 // Conn wraps a net.PacketConn. Many goroutines may send at once, each on a Route
-// of its own; one at a time may read.
+// of its own; one at a time may read, if SetReadLock does not say otherwise.
 type Conn struct {
 	pc     net.PacketConn
 	sock   socket
 	can    abilities
+	lock   sync.Locker
 	stats  counters
 	hook   atomic.Pointer[Hook]
 	closed chan struct{}
@@ -76,7 +79,7 @@ func New(pc net.PacketConn) (*Conn, error) {
 	}
 	enlargeBuffers(pc)
 	forbidFragments(pc)
-	c := &Conn{pc: pc, closed: make(chan struct{})}
+	c := &Conn{pc: pc, lock: noLock{}, closed: make(chan struct{})}
 	var err error
 	if c.sock, c.can, err = newSocket(pc, want); err != nil {
 		return nil, err
