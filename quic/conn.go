@@ -51,7 +51,6 @@ type Conn struct {
 	turn     turn
 	prompt   prompt
 	myShare  myShare                 // of the processors
-	owing    atomic.Bool             // something is left to do for the next caller who comes back
 	reads    atomic.Pointer[reading] // for which this connection's callers may stand in; nil: for none
 
 	// The way in: filled by the transport's read loop.

@@ -70,6 +70,7 @@ type reading struct {
 	bulk     atomic.Bool                 // it was a caller that sends in bulk who read last, and will again
 	last     atomic.Pointer[Conn]        // for which all of the latest batch was
 	alone    atomic.Pointer[Conn]        // last, if it has had the socket for itself for a while
+	owing    atomic.Pointer[Conn]        // for which something is left to do
 
 	recall func() // brings a stand-in back that waits in the socket
 
@@ -163,6 +164,7 @@ func (r *reading) clock() time.Duration { return time.Since(r.start) }
 func (r *reading) forget(c *Conn) {
 	r.last.CompareAndSwap(c, nil)
 	r.alone.CompareAndSwap(c, nil)
+	r.owing.CompareAndSwap(c, nil)
 }
 
 // batch hands over what a read brought, and takes note of for whom that was. It reports
@@ -221,6 +223,7 @@ func (r *reading) stepAside() {
 		select {
 		case <-r.nudge:
 			if r.t.isStopping() && r.state.CompareAndSwap(atNobody, atReader) {
+				r.collect() // of a connection that has moved, and goes on
 				break
 			}
 			if r.watching.Load() {
@@ -294,12 +297,11 @@ func (r *reading) watch(on bool) {
 // collect has done what was left to callers who did not come back. It reports whether
 // there was anything.
 func (r *reading) collect() bool {
-	c := r.alone.Load()
-	if c == nil || !c.owing.Swap(false) {
-		return false
+	c := r.owing.Swap(nil)
+	if c != nil {
+		c.wakeUp()
 	}
-	c.wakeUp()
-	return true
+	return c != nil
 }
 
 // leaveTo leaves what c has to do to its callers, if they may be expected back at once. It
@@ -308,9 +310,11 @@ func (r *reading) leaveTo(c *Conn) bool {
 	if r.alone.Load() != c || r.state.Load() != atNobody || r.bulk.Load() || c.prompt.times.Load() < r.required.Load() {
 		return false
 	}
-	c.owing.Store(true)
+	if other := r.owing.Swap(c); other != nil && other != c {
+		other.wakeUp()
+	}
 	// Who changes the state looks at owing after that.
-	return r.state.Load() == atNobody || !c.owing.Swap(false)
+	return r.state.Load() == atNobody || !r.owing.CompareAndSwap(c, nil)
 }
 
 // ask asks the reader to step aside.
@@ -374,12 +378,12 @@ func (r *reading) await(c *Conn, w *stream.Wake, ctx context.Context) {
 		c.prompt.reset() // it may be the last we see of who sent in bulk
 	case n > 1 && !bulk:
 		// What comes is for others as well, and they may be slow.
-	case !trusted:
+	case !trusted || r.alone.Load() != c:
 	case r.take():
 		if r.standIn(c, w, ctx, n) {
 			return
 		}
-	case r.alone.Load() == c && r.state.Load() == atReader:
+	case r.state.Load() == atReader:
 		r.heir.Store(w)
 		r.ask()
 	}
@@ -394,8 +398,12 @@ func (r *reading) standIn(c *Conn, w *stream.Wake, ctx context.Context, waiters 
 		defer context.AfterFunc(ctx, r.recall)()
 	}
 	r.watch(true)
-	if c.owing.Swap(false) && c.turn.takeOrTell() {
-		c.serve(false)
+	if r.owing.CompareAndSwap(c, nil) {
+		if c.turn.takeOrTell() {
+			c.serve(false)
+		}
+	} else {
+		r.collect()
 	}
 	for {
 		w.Away(&r.recall)
@@ -423,7 +431,7 @@ func (r *reading) look(c *Conn, at time.Duration) {
 	trusted := c.prompt.back(at) >= r.required.Load()
 	c.prompt.leaves(at)
 	switch {
-	case !trusted && !r.bulk.Load():
+	case !trusted && !r.bulk.Load() || r.alone.Load() != c:
 	case r.take():
 		r.collect()
 		// The peer acknowledges less often than we send.
@@ -442,7 +450,7 @@ func (r *reading) look(c *Conn, at time.Duration) {
 			r.bulk.Store(true)
 		}
 		r.leave(r.waiting.Load())
-	case trusted && r.alone.Load() == c && r.state.Load() == atReader:
+	case trusted && r.state.Load() == atReader:
 		r.ask()
 	}
 }

@@ -39,19 +39,7 @@ func talking(t *testing.T, f func(w *talk)) {
 			w.Fatal(err)
 		}
 		word(w.T, k.far)
-		const words = 4 * mayStandIn
-		echoed := make(chan struct{})
-		go func() {
-			defer close(echoed)
-			for range words {
-				k.far.Write(word(w.T, k.far))
-			}
-		}()
-		for range words {
-			k.own.Write([]byte{7})
-			word(w.T, k.own)
-		}
-		<-echoed
+		k.goOn()
 		for _, side := range []struct {
 			name string
 			*Transport
@@ -62,6 +50,24 @@ func talking(t *testing.T, f func(w *talk)) {
 		}
 		f(k)
 	})
+}
+
+// goOn has both say so many words that their callers may stand in.
+func (k *talk) goOn() {
+	k.Helper()
+	const words = 4 * mayStandIn
+	echoed := make(chan struct{})
+	go func() {
+		defer close(echoed)
+		for range words {
+			k.far.Write(word(k.T, k.far))
+		}
+	}()
+	for range words {
+		k.own.Write([]byte{7})
+		word(k.T, k.own)
+	}
+	<-echoed
 }
 
 // word reads a byte.
@@ -302,7 +308,7 @@ func TestReadingWriteIsNotForgotten(t *testing.T) {
 		}()
 		sent := time.Now()
 		s.Write([]byte{2})
-		if !k.c.owing.Load() {
+		if k.client.reading.owing.Load() != k.c {
 			t.Error("the first write of a stream is not left to a caller who is expected back")
 		}
 		// The application does not come back, and does not close the stream.
@@ -310,6 +316,60 @@ func TestReadingWriteIsNotForgotten(t *testing.T) {
 			t.Errorf("it is there after %v, want %v at most", took, most)
 		}
 	})
+}
+
+// What a write has left to its connection's callers is not forgotten though those of another
+// connection come first, or that connection's packets.
+func TestReadingWriteIsNotForgottenForAnother(t *testing.T) {
+	for name, comes := range map[string]func(k *talk, d *Conn){
+		"caller": func(k *talk, d *Conn) { go d.AcceptStream(k.Context()) },
+		"packet": func(k *talk, d *Conn) {
+			// The reader is called back, and takes it in before the caller has gone on.
+			k.client.reading.alone.Store(nil)
+			k.client.reading.callReader()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			talking(t, func(k *talk) {
+				d, _ := k.connect(patient(), patient())
+				k.goOn()
+				r := &k.client.reading
+				done := k.standsIn(r, readOne(k.own))
+				k.far.Write([]byte{1})
+				time.Sleep(10*time.Millisecond - brief/2)
+				// The other one's application asks again and again without waiting.
+				ended, cancel := context.WithCancel(k.Context())
+				cancel()
+				for range 4 * mayStandIn {
+					d.AcceptStream(ended)
+				}
+				if err := <-done; err != nil {
+					k.Fatal(err)
+				}
+				synctest.Wait()
+				s, err := k.c.OpenUniStream()
+				if err != nil {
+					k.Fatal(err)
+				}
+				accepted := make(chan time.Time, 1)
+				go func() {
+					if s, err := k.s.AcceptUniStream(k.Context()); err == nil {
+						word(k.T, s)
+						accepted <- time.Now()
+					}
+				}()
+				sent := time.Now()
+				s.Write([]byte{2})
+				if r.owing.Load() != k.c {
+					t.Error("the first write of a stream is not left to a caller who is expected back")
+				}
+				comes(k, d)
+				if took, most := (<-accepted).Sub(sent), 10*time.Millisecond+2*readerPatience; took > most {
+					t.Errorf("it is there after %v, want %v at most", took, most)
+				}
+			})
+		})
+	}
 }
 
 // Another connection's packets bring the reader back: who stands in works for one only.
