@@ -25,7 +25,7 @@ func (t *Transport) readLoop() {
 			return
 		}
 		// The socket goes back to the application as it was.
-		t.udp.SetReadDeadline(time.Time{})
+		t.reading.end()
 		t.udp.Detach()
 	}()
 

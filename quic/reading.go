@@ -72,7 +72,10 @@ type reading struct {
 	alone    atomic.Pointer[Conn]        // last, if it has had the socket for itself for a while
 	owing    atomic.Pointer[Conn]        // for which something is left to do
 
-	recall func() // brings a stand-in back that waits in the socket
+	recall func() // brings back who waits in the socket
+
+	gone   sync.Mutex // a leaf
+	isGone bool       // nobody reads the socket any more, and its deadline is the application's
 
 	// mu is held from the kernel to the connections, so that what arrives is handed over in
 	// order: while the reader waits it has the right, but not the mutex (see help).
@@ -112,7 +115,13 @@ func (r *reading) init(t *Transport, sock readSocket) {
 	r.t, r.sock = t, sock
 	r.nudge = make(chan struct{}, 1)
 	r.required.Store(mayStandIn)
-	r.recall = func() { sock.SetReadDeadline(longAgo) }
+	r.recall = func() {
+		r.gone.Lock()
+		defer r.gone.Unlock()
+		if !r.isGone {
+			sock.SetReadDeadline(longAgo)
+		}
+	}
 	r.demux = demux{t: t, deliver: (*Conn).deliver, resets: limiter{rate: 1000, burst: 100}}
 	r.ms = make([]udp.Message, messagesPerRead)
 	r.start = time.Now()
@@ -304,6 +313,14 @@ func (r *reading) collect() bool {
 	return c != nil
 }
 
+// end says that nobody reads the socket any more. Who is called back as of now is not there.
+func (r *reading) end() {
+	r.gone.Lock()
+	defer r.gone.Unlock()
+	r.isGone = true
+	r.sock.SetReadDeadline(time.Time{})
+}
+
 // leaveTo leaves what c has to do to its callers, if they may be expected back at once. It
 // reports false if somebody else must do it.
 func (r *reading) leaveTo(c *Conn) bool {
@@ -320,7 +337,7 @@ func (r *reading) leaveTo(c *Conn) bool {
 // ask asks the reader to step aside.
 func (r *reading) ask() {
 	if r.asked.CompareAndSwap(false, true) {
-		r.sock.SetReadDeadline(longAgo)
+		r.recall()
 	}
 }
 

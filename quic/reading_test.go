@@ -584,3 +584,27 @@ func TestReadingTransportCloses(t *testing.T) {
 		})
 	}
 }
+
+// Whoever is late in calling a reader back does so before the socket is the application's
+// again, or not at all.
+func TestReadingCallsNobodyBackFromAClosedTransport(t *testing.T) {
+	talking(t, func(k *talk) {
+		r := &k.client.reading
+		done := k.standsIn(r, readOne(k.own))
+		k.client.Close()
+		<-done
+		r.recall() // as a context does that ended meanwhile
+		r.ask()    // as a caller does that has not seen the end yet
+		go k.server.Conn.WriteTo([]byte("for the application"), hereAddr)
+		for {
+			b := make([]byte, 2000)
+			n, _, err := k.client.Conn.ReadFrom(b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if bytes.Contains(b[:n], []byte("for the application")) {
+				break
+			}
+		}
+	})
+}

@@ -14,7 +14,7 @@ type Wake struct {
 	c chan struct{} // capacity 1
 
 	// recall brings back who is at work; nil while nobody is. It is called whenever there
-	// is a token, and must neither block nor lock.
+	// is a token, perhaps with the monitor held, and must not block.
 	recall atomic.Pointer[func()]
 }
 
