@@ -130,12 +130,14 @@ func (r *reading) init(t *Transport, sock readSocket) {
 }
 
 // letCallersRead lets the connection's callers stand in for the reader, if the socket is
-// able to and nothing is traced: what they do calls no application code then. The mutex is
-// held.
+// able to and nothing is the application's of what they would call: it does not expect that
+// in a call that reads, and if it recovers from a panic there, nobody else does the work. The
+// mutex is held.
 func (c *Conn) letCallersRead() {
 	t := c.transport
 	if t.reading.able && len(c.paths.transports) == 1 &&
-		c.qlog == nil && t.Tracer == nil && c.config.AllowConnectionWindowIncrease == nil {
+		c.qlog == nil && t.Tracer == nil && c.config.AllowConnectionWindowIncrease == nil &&
+		c.config.Scheduler == nil && t.ConnectionIDGenerator == nil {
 		c.reads.Store(&t.reading)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/volley-quic/volley/internal/recovery"
 	"github.com/volley-quic/volley/internal/udp"
 	"github.com/volley-quic/volley/internal/wire"
+	"github.com/volley-quic/volley/scheduler"
 )
 
 // A talk is one stream between a client and a server, over which they have said a word each
@@ -459,7 +460,7 @@ func TestReadingAlone(t *testing.T) {
 }
 
 // What calls the application is not done by its callers: they do not stand in for the
-// reader where something is traced or asked, and leave TLS messages to the connection's
+// reader where something is traced, asked or made by it, and leave TLS messages to the connection's
 // goroutine.
 func TestReadingCallsNoApplication(t *testing.T) {
 	for name, f := range map[string]func(w *world, conf *Config){
@@ -469,6 +470,10 @@ func TestReadingCallsNoApplication(t *testing.T) {
 		"transport traced": func(w *world, conf *Config) { w.client.Tracer = nowhere{}.AddProducer() },
 		"window asked for": func(w *world, conf *Config) {
 			conf.AllowConnectionWindowIncrease = func(*Conn, uint64) bool { return true }
+		},
+		"scheduler": func(w *world, conf *Config) { conf.Scheduler = func() scheduler.Scheduler { return scheduler.New() } },
+		"connection IDs made": func(w *world, conf *Config) {
+			w.client.ConnectionIDGenerator = noIDs{}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
