@@ -256,19 +256,24 @@ func (x *Sender) quiet() bool {
 // connection's goroutine should run, or sees to it that it will soon. It is called
 // WITHOUT the connection's mutex.
 func (x *Sender) Push(st *Stream) (wake bool) {
-	x.host.Lock()
-	flights := x.stats.Flights
-	wake = x.push(st)
-	bulk := x.stats.Flights != flights && x.bulk == st
-	x.host.Unlock()
+	wake, bulk := x.push(st)
 	if bulk {
 		x.host.Between()
 	}
 	return wake
 }
 
-// push is Push with the mutex held.
-func (x *Sender) push(st *Stream) (wake bool) {
+// push is Push, and reports whether it has sent in bulk.
+func (x *Sender) push(st *Stream) (wake, bulk bool) {
+	x.host.Lock()
+	defer x.host.Unlock() // also if the application's scheduler panics
+	flights := x.stats.Flights
+	wake = x.pushed(st)
+	return wake, x.stats.Flights != flights && x.bulk == st
+}
+
+// pushed is Push with the mutex held.
+func (x *Sender) pushed(st *Stream) (wake bool) {
 	if !x.ready {
 		return false
 	}
