@@ -531,9 +531,6 @@ func (c *Conn) finish() {
 	transports := c.paths.transports
 	c.snd.Stop()
 	c.mu.Unlock()
-	if r := c.reads.Swap(nil); r != nil {
-		r.forget(c)
-	}
 	for _, t := range transports {
 		for _, id := range ids {
 			t.removeIDOf(id, c)
@@ -541,6 +538,7 @@ func (c *Conn) finish() {
 		for _, tok := range tokens {
 			t.removeResetToken(tok)
 		}
+		t.reading.forget(c)
 	}
 	c.inboxMu.Lock()
 	for _, p := range c.inbox {
