@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/volley-quic/volley/internal/experiment"
 	"github.com/volley-quic/volley/internal/udp"
 	"github.com/volley-quic/volley/stream"
 )
@@ -36,6 +37,10 @@ const (
 	// See patience.
 	readerPatience = time.Millisecond
 	bulkPatience   = 4 * time.Millisecond
+
+	// fewWait is how many calls may wait while one that sends in bulk looks for what arrives.
+	// Where more do, no processor sleeps that a hand-over would have to wake.
+	fewWait = 8
 
 	// manyLooks is how often in a row a caller that sends in bulk has looked before the
 	// poller need not watch the socket any more.
@@ -326,7 +331,7 @@ func (r *reading) end() {
 // leaveTo leaves what c has to do to its callers, if they may be expected back at once. It
 // reports false if somebody else must do it.
 func (r *reading) leaveTo(c *Conn) bool {
-	if r.alone.Load() != c || r.state.Load() != atNobody || r.bulk.Load() || c.prompt.times.Load() < r.required.Load() {
+	if experiment.HandOver.Load() || r.alone.Load() != c || r.state.Load() != atNobody || r.bulk.Load() || c.prompt.times.Load() < r.required.Load() {
 		return false
 	}
 	if other := r.owing.Swap(c); other != nil && other != c {
@@ -447,6 +452,11 @@ func (r *reading) standIn(c *Conn, w *stream.Wake, ctx context.Context, waiters 
 // look takes in what has arrived, without waiting, if c's callers may. It is for a caller
 // that sends in bulk, between its flights.
 func (r *reading) look(c *Conn, at time.Duration) {
+	if r.waiting.Load() > fewWait {
+		c.prompt.reset()
+		r.callReader()
+		return
+	}
 	trusted := c.prompt.back(at) >= r.required.Load()
 	c.prompt.leaves(at)
 	switch {

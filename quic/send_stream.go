@@ -257,9 +257,8 @@ func (c *Conn) push(snd *stream.Send) {
 	wake := first || c.snd.Push(s.st)
 	if wake {
 		c.written.Store(true)
-		if r := c.reads.Load(); r != nil && r.leaveTo(c) {
-			return
+		if r := c.reads.Load(); r == nil || !r.leaveTo(c) {
+			c.wakeUp()
 		}
-		c.wakeUp()
 	}
 }
