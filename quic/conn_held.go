@@ -10,10 +10,11 @@ const (
 	// of 64 KiB: a little data must not keep much memory.
 	heldLeast = 32 << 10
 
-	// maxHeldBuffers bounds the buffers that one connection keeps that way. Beyond, data is
-	// copied: a peer that lets one frame of each buffer wait for its turn gains no more
-	// than 4 MiB.
-	maxHeldBuffers = 64
+	// So many buffers, of that size, one connection keeps that way, or as many as its receive
+	// window would fill. Beyond, data is copied: a peer that lets one frame of each buffer
+	// wait for its turn gains 4 MiB, or what it might have us keep anyway.
+	leastHeldBuffers = 64
+	heldSize         = 64 << 10
 )
 
 // heldBuffer is a message's buffer in which frames wait to be read. The connection's
@@ -41,7 +42,7 @@ func (h *heldBuffer) Release() {
 // hold makes streams keep data in a message's buffer rather than copy it, if the message
 // is worth it. The connection's mutex is held.
 func (c *Conn) hold(p *packet) {
-	if len(p.data) < heldLeast || c.held >= maxHeldBuffers {
+	if len(p.data) < heldLeast || c.held >= max(leastHeldBuffers, int(c.flow.window/heldSize)) {
 		return
 	}
 	var h *heldBuffer
