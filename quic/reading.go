@@ -69,7 +69,6 @@ type reading struct {
 	nudge    chan struct{}               // capacity 1: the reader, which has stepped aside, is to look
 	watching atomic.Bool                 // it looks by itself, too
 	visits   atomic.Uint32               // of stand-ins
-	waiting  atomic.Int32                // calls that wait for what the peer sends
 	required atomic.Int32                // mayStandIn, but for mistakes
 	heir     atomic.Pointer[stream.Wake] // who asked, and waits to be woken when the right is free
 	bulk     atomic.Bool                 // it was a caller that sends in bulk who read last, and will again
@@ -78,6 +77,12 @@ type reading struct {
 	owing    atomic.Pointer[Conn]        // for which something is left to do
 
 	recall func() // brings back who waits in the socket
+
+	// Every call that waits changes it, on whatever processor: what the others only look at
+	// is in cache lines of its own.
+	_       [64]byte
+	waiting atomic.Int32 // calls that wait for what the peer sends
+	_       [64]byte
 
 	gone   sync.Mutex // a leaf
 	isGone bool       // nobody reads the socket any more, and its deadline is the application's
@@ -366,7 +371,7 @@ func (r *reading) leave(waiters int32) {
 
 // callReader gives the right back to the reader, if nobody has it.
 func (r *reading) callReader() {
-	if r.state.CompareAndSwap(atNobody, atReader) {
+	if r.state.Load() == atNobody && r.state.CompareAndSwap(atNobody, atReader) {
 		signal(r.nudge)
 		r.collect()
 	}
@@ -394,25 +399,34 @@ func (r *reading) serve(c *Conn, n int) bool {
 func (r *reading) await(c *Conn, w *stream.Wake, ctx context.Context) {
 	n := r.waiting.Add(1)
 	defer r.waiting.Add(-1)
-	trusted := c.prompt.back(r.clock()) >= r.required.Load()
-	defer func() { c.prompt.leaves(r.clock()) }()
-	bulk := r.bulk.Load()
-	switch {
+	switch bulk := r.bulk.Load(); {
 	case bulk && !w.ForRoom:
 		c.prompt.reset() // it may be the last we see of who sent in bulk
-	case n > 1 && !bulk:
+	case n > 1 && !bulk || r.alone.Load() != c:
 		// What comes is for others as well, and they may be slow.
-	case !trusted || r.alone.Load() != c:
-	case r.take():
-		if r.standIn(c, w, ctx, n) {
+	default:
+		defer func() { c.prompt.leaves(r.clock()) }()
+		if r.awaitAlone(c, w, ctx, n) {
 			return
 		}
+	}
+	r.callReader()
+	w.Wait(ctx)
+}
+
+// awaitAlone is await where little comes, and only for c. It reports false if the wait is not
+// over, but to be had elsewhere.
+func (r *reading) awaitAlone(c *Conn, w *stream.Wake, ctx context.Context, waiters int32) (over bool) {
+	trusted := c.prompt.back(r.clock()) >= r.required.Load()
+	switch {
+	case !trusted:
+	case r.take():
+		return r.standIn(c, w, ctx, waiters)
 	case r.state.Load() == atReader:
 		r.heir.Store(w)
 		r.ask()
 	}
-	r.callReader()
-	w.Wait(ctx)
+	return false
 }
 
 // standIn waits for w, or the end of ctx, in the socket. It reports false if the wait is
