@@ -58,7 +58,7 @@ type openedPacket struct {
 func (p *openedPacket) payload() []byte { return p.b[p.header : len(p.b)-sealTag] }
 
 // deliver hands packets to the connection. It takes over one reference of each
-// buffer, never blocks, and is called by the transport's read loop.
+// buffer, never blocks, and is called by whoever reads the socket.
 func (c *Conn) deliver(ps []packet) {
 	c.inboxMu.Lock()
 	n := len(ps)

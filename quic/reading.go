@@ -58,7 +58,7 @@ const (
 //
 // Nobody has the right while the application does something else between two such calls.
 // That is brief, as they have shown; where it is not after all the reader takes over within
-// two readerPatience.
+// twice its patience.
 type reading struct {
 	t    *Transport
 	sock readSocket

@@ -38,7 +38,8 @@ var (
 // changed after. The zero value with Conn set is ready for use.
 //
 // One goroutine reads the socket. It never runs application code. While one connection has
-// the socket for itself, calls on it that wait, or send in bulk, may read in its place.
+// the socket for itself, calls on it that wait, or send in bulk, may read in its place; where
+// many are busy their goroutines do when it is late.
 type Transport struct {
 	// Conn is the socket, for this Transport alone: nobody else may read from it,
 	// or send to it other than by [Transport.WriteTo].
