@@ -170,10 +170,9 @@ func TestNetworkErrnosInHandshake(t *testing.T) {
 func TestNetworkReadErrnos(t *testing.T) {
 	virtual(t, func(w *world) {
 		c, s := w.connect(nil, nil)
-		n := 0
+		var n atomic.Int32 // others than the reader read, too
 		udp.Inject(w.server.udpConn(), &udp.Hook{Read: func() error {
-			n++
-			switch n % 10 {
+			switch n.Add(1) % 10 {
 			case 3:
 				return syscall.EMSGSIZE
 			case 6:

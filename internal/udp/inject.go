@@ -7,8 +7,8 @@ type Hook struct {
 	// Send is asked before every system call that sends, in the sender's goroutine
 	// (several at once if several send).
 	Send func(Sending) Verdict
-	// Read is asked before every system call that reads; an error (a syscall.Errno,
-	// say) is what the call reports, and nothing is read.
+	// Read is asked before every system call that reads, by several at once if several
+	// read; an error (a syscall.Errno, say) is what the call reports, and nothing is read.
 	Read func() error
 }
 
