@@ -64,8 +64,8 @@ type noLock struct{}
 func (noLock) Lock()   {}
 func (noLock) Unlock() {}
 
-// ReadNow is ReadBatch without waiting: it returns 0, nil if nothing has arrived, and
-// leaves every error to be met by ReadBatch. Where CanReadNow says no, nothing ever has.
+// ReadNow is ReadBatch without waiting: it returns 0 if nothing has arrived, and leaves
+// every error that lasts to be met by ReadBatch. Where CanReadNow says no, nothing ever has.
 // The caller has the lock of SetReadLock, if there is one.
 func (c *Conn) ReadNow(ms []Message) (n int) {
 	if !c.can.now || len(ms) == 0 || c.isClosed() {
