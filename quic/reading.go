@@ -26,9 +26,18 @@ const (
 	mayStandIn   = 16
 	neverStandIn = 4096
 
-	// littleBytes is what a stand-in takes in at a time and stays. More is better opened
-	// on another processor, while the application works on what came before.
+	// littleBytes is what anybody takes in at a time who stands in for the reader. More is
+	// opened on another processor, while the application works on what came before, unless
+	// that is next to no work (see prompt.mostlyWaits).
 	littleBytes = 8 << 10
+
+	// roomy is how many bytes the socket must hold before anybody takes in more: what a
+	// fast peer sends until the reader is back.
+	roomy = 2 << 20
+
+	// mayNap is how many batches in a row bring more than a little before whoever stands in
+	// lets more gather, each time that nothing is there.
+	mayNap = 64
 
 	// seldom times as many visits as are required make up for a mistake: the system may have
 	// had something else to run.
@@ -52,9 +61,10 @@ const (
 // As a rule that is the reader, the transport's goroutine, and what arrives goes from it
 // to the connection's goroutine and on to the application's: at each change a processor may
 // have to be woken, which costs more than a short message, or an ACK, does. So while one
-// connection has the socket for itself, and little arrives at a time, its callers stand in
-// for the reader: a call that waits for the peer waits in the socket, and one that sends in
-// bulk looks between flights. They do the connection's work themselves, too.
+// connection has the socket for itself, its callers stand in for the reader: a call that waits
+// for the peer waits in the socket, and one that sends in bulk looks between flights. They do
+// the connection's work themselves, too. Where much arrives at a time they do so only if the
+// application does little with it: else the two are better done side by side.
 //
 // Nobody has the right while the application does something else between two such calls.
 // That is brief, as they have shown; where it is not after all the reader takes over within
@@ -63,6 +73,7 @@ type reading struct {
 	t    *Transport
 	sock readSocket
 	able bool // the socket can be read without waiting: else only the reader reads
+	room bool // and holds much
 
 	state    atomic.Int32
 	asked    atomic.Bool                 // the reader is to step aside
@@ -74,6 +85,7 @@ type reading struct {
 	bulk     atomic.Bool                 // it was a caller that sends in bulk who read last, and will again
 	last     atomic.Pointer[Conn]        // for which all of the latest batch was
 	alone    atomic.Pointer[Conn]        // last, if it has had the socket for itself for a while
+	much     atomic.Bool                 // of the latest batches, one was more than little
 	owing    atomic.Pointer[Conn]        // for which something is left to do
 
 	recall func() // brings back who waits in the socket
@@ -92,7 +104,8 @@ type reading struct {
 	mu     sync.Mutex
 	demux  demux
 	ms     []udp.Message
-	little int32 // batches in a row that brought little, all for last
+	same   int32 // batches in a row that were all for last
+	little int32 // and that brought little
 
 	start time.Time
 	at    atomic.Int64 // when somebody has read, or begun to help, by clock
@@ -100,6 +113,7 @@ type reading struct {
 	// Whoever has the right.
 	mistake   uint32 // number of visits at the latest mistake
 	unwatched bool   // the poller does not look at the socket
+	plenty    int    // batches in a row that were more than little
 	looks     int    // in a row, of a caller that sends
 }
 
@@ -108,6 +122,8 @@ type readSocket interface {
 	ReadBatch([]udp.Message) (int, error)
 	ReadNow([]udp.Message) int
 	CanReadNow() bool
+	Room() int
+	Nap()
 	SetReadLock(sync.Locker)
 	Watch(bool)
 	SetReadDeadline(time.Time) error
@@ -135,7 +151,7 @@ func (r *reading) init(t *Transport, sock readSocket) {
 	r.demux = demux{t: t, deliver: (*Conn).deliver, resets: limiter{rate: 1000, burst: 100}}
 	r.ms = make([]udp.Message, messagesPerRead)
 	r.start = time.Now()
-	r.able = sock.CanReadNow()
+	r.able, r.room = sock.CanReadNow(), sock.Room() >= roomy
 	sock.SetReadLock(&r.mu)
 }
 
@@ -189,20 +205,31 @@ func (r *reading) forget(c *Conn) {
 }
 
 // batch hands over what a read brought, and takes note of for whom that was. It reports
-// whether it was little, and all for c. r.mu is held.
+// whether a caller of c's may take in the next one. r.mu is held.
 func (r *reading) batch(n int, c *Conn) bool {
 	now := time.Now()
 	only, size := r.demux.batch(r.ms[:n], now)
 	r.at.Store(int64(now.Sub(r.start)))
-	if only == nil || size > littleBytes || only != r.last.Load() {
-		r.little = 0
+	if only == nil || only != r.last.Load() {
+		r.same = 0
 		r.last.Store(only)
 		r.alone.Store(nil)
-	} else if r.little++; r.little == mayStandIn {
+	} else if r.same++; r.same == mayStandIn {
 		r.alone.Store(only)
 	}
-	return only != nil && only == c && size <= littleBytes
+	if size > littleBytes {
+		r.little = 0
+	} else {
+		r.little++
+	}
+	if much := r.little < mayStandIn; much != r.much.Load() {
+		r.much.Store(much)
+	}
+	return only != nil && only == c && (size <= littleBytes || r.forCallers(c))
 }
+
+// forCallers reports whether more than a little that arrives for c is for its callers, too.
+func (r *reading) forCallers(c *Conn) bool { return r.room && c.prompt.mostlyWaits() }
 
 // read is the reader's part: it reads until the socket fails or is not to be read any more.
 func (r *reading) read() {
@@ -281,7 +308,7 @@ func (r *reading) mistaken() {
 	if n > 0 || left {
 		r.batch(n, nil)
 		r.alone.Store(nil)
-		r.little = 0
+		r.same = 0
 	}
 	r.mu.Unlock()
 	if n == 0 && !left {
@@ -336,7 +363,7 @@ func (r *reading) end() {
 // leaveTo leaves what c has to do to its callers, if they may be expected back at once. It
 // reports false if somebody else must do it.
 func (r *reading) leaveTo(c *Conn) bool {
-	if experiment.HandOver.Load() || r.alone.Load() != c || r.state.Load() != atNobody || r.bulk.Load() || c.prompt.times.Load() < r.required.Load() {
+	if experiment.HandOver.Load() || r.alone.Load() != c || r.state.Load() != atNobody || r.bulk.Load() || r.much.Load() || c.prompt.times.Load() < r.required.Load() {
 		return false
 	}
 	if other := r.owing.Swap(c); other != nil && other != c {
@@ -414,12 +441,12 @@ func (r *reading) await(c *Conn, w *stream.Wake, ctx context.Context) {
 	w.Wait(ctx)
 }
 
-// awaitAlone is await where little comes, and only for c. It reports false if the wait is not
-// over, but to be had elsewhere.
+// awaitAlone is await where what comes is for c. It reports false if the wait is not over,
+// but to be had elsewhere.
 func (r *reading) awaitAlone(c *Conn, w *stream.Wake, ctx context.Context, waiters int32) (over bool) {
 	trusted := c.prompt.back(r.clock()) >= r.required.Load()
 	switch {
-	case !trusted:
+	case !trusted || r.much.Load() && !r.forCallers(c):
 	case r.take():
 		return r.standIn(c, w, ctx, waiters)
 	case r.state.Load() == atReader:
@@ -435,7 +462,6 @@ func (r *reading) standIn(c *Conn, w *stream.Wake, ctx context.Context, waiters 
 	if ctx != nil && ctx.Done() != nil {
 		defer context.AfterFunc(ctx, r.recall)()
 	}
-	r.watch(true)
 	if r.owing.CompareAndSwap(c, nil) {
 		if c.turn.takeOrTell() {
 			c.serve(false)
@@ -450,10 +476,16 @@ func (r *reading) standIn(c *Conn, w *stream.Wake, ctx context.Context, waiters 
 			r.leave(waiters)
 			return true
 		}
-		n, err := r.sock.ReadBatch(r.ms)
+		n, err := r.wait()
 		w.Away(nil)
 		switch {
 		case err == nil && r.serve(c, n):
+			if r.little > 0 {
+				r.plenty = 0
+			} else {
+				r.plenty++
+			}
+			r.watch(!r.much.Load()) // where much came, there may be more
 		case errors.Is(err, os.ErrDeadlineExceeded) && !r.t.clearDeadline():
 			// Somebody wants us back.
 		default: // of an error, the reader has to hear itself
@@ -461,6 +493,35 @@ func (r *reading) standIn(c *Conn, w *stream.Wake, ctx context.Context, waiters 
 			return false
 		}
 	}
+}
+
+// wait waits for a batch, as ReadBatch does. In a socket that the poller does not look at
+// something is expected: if not at once, then after a nap.
+func (r *reading) wait() (n int, err error) {
+	if r.unwatched {
+		if n := r.now(); n > 0 {
+			return n, nil
+		}
+		if r.plenty >= mayNap {
+			r.sock.Nap()
+			if n := r.now(); n > 0 {
+				return n, nil
+			}
+			r.plenty = 0
+		}
+		r.watch(true)
+	}
+	return r.sock.ReadBatch(r.ms)
+}
+
+// now is wait without waiting: it returns 0 if nothing is there.
+func (r *reading) now() int {
+	r.mu.Lock()
+	n := r.sock.ReadNow(r.ms)
+	if n == 0 {
+		r.mu.Unlock()
+	}
+	return n
 }
 
 // look takes in what has arrived, without waiting, if c's callers may. It is for a caller
@@ -474,15 +535,12 @@ func (r *reading) look(c *Conn, at time.Duration) {
 	trusted := c.prompt.back(at) >= r.required.Load()
 	c.prompt.leaves(at)
 	switch {
-	case !trusted && !r.bulk.Load() || r.alone.Load() != c:
+	case !trusted && !r.bulk.Load() || r.alone.Load() != c || r.much.Load():
 	case r.take():
 		r.collect()
 		// The peer acknowledges less often than we send.
 		if r.looks++; r.looks%2 == 0 {
-			r.mu.Lock()
-			if n := r.sock.ReadNow(r.ms); n == 0 {
-				r.mu.Unlock()
-			} else if !r.serve(c, n) {
+			if n := r.now(); n > 0 && !r.serve(c, n) {
 				c.prompt.reset()
 				r.giveBack()
 				return
@@ -498,15 +556,22 @@ func (r *reading) look(c *Conn, at time.Duration) {
 	}
 }
 
-// prompt knows how soon a connection's callers come back.
+// prompt knows how soon a connection's callers come back, and what they do meanwhile. Where
+// several call at once it is a guess.
 type prompt struct {
-	left  atomic.Int64 // when the latest one went, by reading.clock
+	came  atomic.Int64 // when the latest one came back, by reading.clock
+	left  atomic.Int64 // when the latest one went
 	times atomic.Int32 // in a row that one came back soon
+
+	waits, works atomic.Int64 // smoothed nanoseconds from came to left, and from left to came
 }
 
 // back says that a caller is back, and returns how often in a row that was soon.
 func (p *prompt) back(at time.Duration) int32 {
-	if int64(at)-p.left.Load() < int64(brief) {
+	p.came.Store(int64(at))
+	away := int64(at) - p.left.Load()
+	smooth(&p.works, away)
+	if away < int64(brief) {
 		return p.times.Add(1)
 	}
 	p.times.Store(0)
@@ -514,6 +579,20 @@ func (p *prompt) back(at time.Duration) int32 {
 }
 
 // leaves says that a caller goes back to the application.
-func (p *prompt) leaves(at time.Duration) { p.left.Store(int64(at)) }
+func (p *prompt) leaves(at time.Duration) {
+	smooth(&p.waits, int64(at)-p.came.Load())
+	p.left.Store(int64(at))
+}
+
+// mostlyWaits reports that the application does little with what it reads, compared with what
+// it takes to receive that: it waits, or is at work for the connection, two thirds of the time.
+func (p *prompt) mostlyWaits() bool { return 2*p.works.Load() <= p.waits.Load() }
+
+// smooth takes a new value into the average. One that is out of the ordinary counts as ten
+// times brief: it says nothing of the ordinary.
+func smooth(average *atomic.Int64, v int64) {
+	old := average.Load()
+	average.Store(old + (min(v, int64(10*brief))-old)/8)
+}
 
 func (p *prompt) reset() { p.times.Store(0) }

@@ -400,17 +400,18 @@ func TestReadingIsForOneConnection(t *testing.T) {
 }
 
 // Callers may stand in when a connection has had the socket for itself for a while, and
-// little came at a time.
+// little came at a time, or the application does little with it.
 func TestReadingAlone(t *testing.T) {
 	d := newDemuxTest(t, 4)
 	c, other := d.conn("c", "aaaa"), d.conn("other", "bbbb")
 	r := &d.t.reading
 	r.ms = make([]udp.Message, messagesPerRead)
 	r.demux = *d.demux
-	arrives := func(size int, ids ...string) bool {
+	arrives := func(datagrams int, ids ...string) bool {
 		for i, id := range ids {
-			b := udp.CopyBuffer(append([]byte{0x40}, append([]byte(id), make([]byte, size-5)...)...))
-			r.ms[i] = udp.Message{Buf: b, Data: b.Bytes(), Segment: min(size, 1200)}
+			one := append([]byte{0x40}, append([]byte(id), make([]byte, 995)...)...)
+			b := udp.CopyBuffer(bytes.Repeat(one, datagrams))
+			r.ms[i] = udp.Message{Buf: b, Data: b.Bytes(), Segment: len(one)}
 		}
 		return r.batch(len(ids), c)
 	}
@@ -424,39 +425,185 @@ func TestReadingAlone(t *testing.T) {
 		t.Helper()
 		for range mayStandIn {
 			want(nil)
-			if !arrives(1000, "aaaa") {
+			if !arrives(1, "aaaa") {
 				t.Error("a little for c alone is too much for c's callers")
 			}
 		}
-		if arrives(1000, "aaaa"); r.alone.Load() != c {
-			t.Errorf("alone is %q, want c", d.names[r.alone.Load()])
+		if arrives(1, "aaaa"); r.alone.Load() != c || r.much.Load() {
+			t.Errorf("alone is %q with much: %v; want c with little", d.names[r.alone.Load()], r.much.Load())
 		}
 	}
 	again()
-	if arrives(littleBytes+1, "aaaa") {
-		t.Error("more than a little is for c's callers")
-	}
-	want(nil)
-	again()
-	if arrives(1000, "aaaa", "bbbb") {
+	if arrives(1, "aaaa", "bbbb") {
 		t.Error("what is for two connections is for c's callers")
 	}
 	want(nil)
 	again()
-	if arrives(1000, "bbbb") {
+	if arrives(1, "bbbb") {
 		t.Error("what is for another connection is for c's callers")
 	}
 	want(nil)
 	again()
-	if arrives(1000, "aaaa", "cccc") {
+	if arrives(1, "aaaa", "cccc") {
 		t.Error("what is for nobody we know is for c's callers")
 	}
 	want(nil)
 	again()
+
+	r.room = true
+	const many = littleBytes/1000 + 1
+	use := func(waits, works time.Duration) {
+		c.prompt.waits.Store(int64(waits))
+		c.prompt.works.Store(int64(works))
+	}
+	use(300*time.Microsecond, 150*time.Microsecond)
+	if !arrives(many, "aaaa") {
+		t.Error("much for c is too much for an application that does little with it")
+	}
+	if want(c); !r.much.Load() {
+		t.Error("much is little")
+	}
+	use(300*time.Microsecond, 151*time.Microsecond)
+	if arrives(many, "aaaa") {
+		t.Error("much for c is for an application that has work to do")
+	}
+	use(300*time.Microsecond, 150*time.Microsecond)
+	if r.room = false; arrives(many, "aaaa") {
+		t.Error("much for c is for its callers, though the socket does not hold much")
+	}
+	want(c)
+	for range mayStandIn {
+		if !r.much.Load() {
+			t.Fatal("much is not remembered")
+		}
+		arrives(1, "aaaa")
+	}
+	if r.much.Load() {
+		t.Error("much is remembered for ever")
+	}
+
 	r.forget(other)
 	want(c)
 	r.forget(c)
 	want(nil)
+}
+
+// What an application does is what it does as a rule: neither one long wait nor one long
+// absence counts for much.
+func TestReadingMostlyWaits(t *testing.T) {
+	var p prompt
+	at := time.Second
+	visits := func(n int, waits, works time.Duration) {
+		for range n {
+			p.back(at)
+			at += waits
+			p.leaves(at)
+			at += works
+		}
+	}
+	for _, tt := range []struct {
+		name         string
+		n            int
+		waits, works time.Duration
+		want         bool
+	}{
+		{"works as long as it waits", 100, 50 * time.Microsecond, 50 * time.Microsecond, false},
+		{"works a third of the time", 100, 50 * time.Microsecond, 24 * time.Microsecond, true},
+		{"waits once", 1, 300 * time.Microsecond, 24 * time.Microsecond, true},
+		{"works once for long", 1, 50 * time.Microsecond, time.Minute, true}, // it has not come back
+		{"and for once is not back soon", 1, 50 * time.Microsecond, 24 * time.Microsecond, false},
+		{"but then again", 40, 50 * time.Microsecond, 20 * time.Microsecond, true},
+		{"works more", 40, 50 * time.Microsecond, 80 * time.Microsecond, false},
+		{"waits once for long", 1, time.Minute, 80 * time.Microsecond, true},
+		{"and then no more", 20, 50 * time.Microsecond, 80 * time.Microsecond, false},
+	} {
+		if visits(tt.n, tt.waits, tt.works); p.mostlyWaits() != tt.want {
+			t.Errorf("%s: mostly waits: %v, of %v and %v", tt.name, !tt.want, time.Duration(p.waits.Load()), time.Duration(p.works.Load()))
+		}
+	}
+}
+
+// Where much arrives, a call waits in the socket only if the application mostly waits.
+func TestReadingMuch(t *testing.T) {
+	for name, mostlyWaits := range map[string]bool{"mostly waits": true, "has work to do": false} {
+		t.Run(name, func(t *testing.T) {
+			talking(t, func(k *talk) {
+				r, p := &k.client.reading, &k.c.prompt
+				r.much.Store(true)
+				p.works.Store(int64(time.Millisecond))
+				p.waits.Store(int64(time.Millisecond))
+				if mostlyWaits {
+					p.waits.Store(int64(2 * time.Millisecond))
+				}
+				done := make(chan error, 1)
+				go func() { done <- readOne(k.own)() }()
+				synctest.Wait()
+				if got := r.state.Load() == atStandIn; got != mostlyWaits {
+					t.Errorf("its call waits in the socket: %v", got)
+				}
+				k.far.Write([]byte{1})
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// Who receives in bulk reads the socket itself if it does next to nothing with what it
+// reads, and leaves that to the reader if it has work to do.
+func TestReadingInBulk(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		works time.Duration // for each 64 KiB
+		want  bool
+	}{
+		{"an application that only reads", 0, true},
+		{"one that is long away", 100 * time.Millisecond, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			virtual(t, func(w *world) {
+				c, s := w.connect(patient(), patient())
+				const size = 20 << 20
+				p := patternOf(1, 1)
+				sent := make(chan error, 1)
+				go func() {
+					out, err := s.OpenUniStream()
+					if err == nil {
+						_, err = io.Copy(writerOnly{out}, p.reader(size))
+						out.Close()
+					}
+					sent <- err
+				}()
+				in, err := c.AcceptUniStream(w.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				// How often a caller has stood in after the first half.
+				var before uint32
+				b, want, n := make([]byte, 64<<10), make([]byte, 64<<10), 0
+				for wanted := p.reader(size); ; {
+					k, err := io.ReadFull(in, b)
+					if io.ReadFull(wanted, want[:k]); !bytes.Equal(b[:k], want[:k]) {
+						t.Fatalf("wrong bytes after %d", n)
+					}
+					if n += k; n <= size/2 {
+						before = w.client.reading.visits.Load()
+					}
+					if err != nil {
+						break
+					}
+					time.Sleep(tt.works)
+				}
+				if err := <-sent; err != nil || n != size {
+					t.Fatalf("%d bytes of %d: %v", n, size, err)
+				}
+				if got := w.client.reading.visits.Load() - before; (got > 100) != tt.want || !tt.want && got > 0 {
+					t.Errorf("its caller has stood in for the reader %d times", got)
+				}
+			})
+		})
+	}
 }
 
 // What calls the application is not done by its callers: they do not stand in for the

@@ -2,11 +2,14 @@ package udp
 
 import (
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // ReadNow takes what is there and never waits, on the sockets that are read without waiting;
@@ -41,6 +44,7 @@ func TestReadNow(t *testing.T) {
 					t.Errorf("%d bytes are there, not the %d that were sent", len(got), len(want))
 				}
 			}
+			a.Nap()
 			if n := a.ReadNow(nil); n != 0 {
 				t.Errorf("%d messages with room for none", n)
 			}
@@ -54,6 +58,21 @@ func TestReadNow(t *testing.T) {
 	plain := wrap(t, struct{ net.PacketConn }{listenLocal(t)})
 	if plain.CanReadNow() || plain.ReadNow(make([]Message, 1)) != 0 {
 		t.Error("a PacketConn that we do not know is read without waiting")
+	}
+}
+
+// Room is what the kernel says, and without end where it is not the kernel's to say.
+func TestRoom(t *testing.T) {
+	pc := listenLocal(t)
+	c := wrap(t, pc)
+	said := 0
+	control(pc, func(fd uintptr) { said, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF) })
+	if c.Room() != said/2 || said == 0 {
+		t.Errorf("room for %d bytes, and the kernel has %d", c.Room(), said)
+	}
+	plain := wrap(t, struct{ net.PacketConn }{listenLocal(t)})
+	if plain.Room() != math.MaxInt {
+		t.Errorf("room for %d bytes in what is no socket", plain.Room())
 	}
 }
 

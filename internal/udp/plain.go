@@ -1,6 +1,7 @@
 package udp
 
 import (
+	"math"
 	"net"
 	"net/netip"
 	"sync"
@@ -29,7 +30,7 @@ func newPlainSocket(pc net.PacketConn) *plainSocket {
 // newPlain is newSocket for what is driven by the methods of net.PacketConn.
 func newPlain(pc net.PacketConn) (socket, abilities, error) {
 	s := newPlainSocket(pc)
-	return s, abilities{now: s.fromNow != nil}, nil
+	return s, abilities{now: s.fromNow != nil, room: math.MaxInt}, nil
 }
 
 func (s *plainSocket) send(r *Route, b []byte, _ int, _ ECN) (err error) {
@@ -105,6 +106,8 @@ func unmapped(a netip.AddrPort) netip.AddrPort {
 type nowReader interface {
 	ReadFromNow(b []byte) (int, net.Addr, error)
 }
+
+func (s *plainSocket) nap() {}
 
 func (s *plainSocket) readNow(ms []Message, stats *counters) (int, error) {
 	if s.fromNow == nil {

@@ -51,6 +51,9 @@ func newSocket(pc net.PacketConn, want abilities) (socket, abilities, error) {
 			_, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_SEGMENT)
 			can.gso = err == nil
 		}
+		// The kernel reports the double of what it was asked for: it counts its own bookkeeping.
+		doubled, _ := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF)
+		can.room = doubled / 2
 		if want.gro {
 			can.gro = unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_GRO, 1) == nil
 		}

@@ -40,6 +40,8 @@ type socket interface {
 	// readNow is read, but 0, nil if nothing is there, and locks nothing; for those that
 	// are able to.
 	readNow(ms []Message, stats *counters) (int, error)
+	// nap lets a moment pass, as Nap says.
+	nap()
 	// writable reports whether the kernel has room now. ok is false if it cannot say.
 	writable() (now, ok bool)
 	// awaitWritable blocks until the kernel has room or the socket is closed.
@@ -49,7 +51,11 @@ type socket interface {
 }
 
 // abilities says what a socket can do beyond plain datagrams.
-type abilities struct{ gso, gro, ecn, local, now bool }
+type abilities struct {
+	gso, gro, ecn, local, now bool
+
+	room int // see Room
+}
 
 // Conn wraps a net.PacketConn. Many goroutines may send at once, each on a Route
 // of its own; one at a time may read, if SetReadLock does not say otherwise.
@@ -108,6 +114,10 @@ func (c *Conn) CanGSO() bool { return c.can.gso }
 
 // CanReadNow reports whether ReadNow works.
 func (c *Conn) CanReadNow() bool { return c.can.now }
+
+// Room is about how many bytes that have arrived the socket holds until they are read. What
+// is not the system's own socket counts as holding any number.
+func (c *Conn) Room() int { return c.can.room }
 
 // CanECN reports whether marks are sent and received.
 func (c *Conn) CanECN() bool { return c.can.ecn }
