@@ -165,6 +165,7 @@ func (h *connHost) Push(s *stream.Send) {
 	}
 }
 
+func (h *connHost) DataSent(*stream.Send)    {}
 func (h *connHost) SendDone(*stream.Send)    {}
 func (h *connHost) BufferRoom() int          { return 1<<20 - h.x.Unsent() }
 func (h *connHost) Buffered(n int)           { h.x.Buffered(n) }

@@ -89,7 +89,9 @@ type Config struct {
 	AllowConnectionWindowIncrease func(conn *Conn, delta uint64) bool
 
 	// MaxIncomingStreams is how many bidirectional streams the peer may have open
-	// at a time. Default: 100; negative: none.
+	// at a time. Default: 100; negative: none. A stream that the application has read to
+	// its end, and whose last byte to the peer has left, does not count any more, unless as
+	// many already wait to be acknowledged.
 	MaxIncomingStreams int64
 
 	// MaxIncomingUniStreams is how many unidirectional streams the peer may have

@@ -421,6 +421,9 @@ func (m *monitor) SendReady(s *stream.Send) {
 // Push implements stream.Host.
 func (m *monitor) Push(s *stream.Send) { (*Conn)(m).push(s) }
 
+// DataSent implements stream.Host.
+func (m *monitor) DataSent(s *stream.Send) { m.streams.dataSent(s.ID()) }
+
 // SendDone implements stream.Host.
 func (m *monitor) SendDone(s *stream.Send) { m.streams.sendDone(s.ID()) }
 

@@ -29,7 +29,11 @@ type halves struct {
 	// counted: opened by the peer, so that its end gives the peer a stream back, but not
 	// before the application has released it, if that is required.
 	counted bool
-	credit  *streamCredit // nil: its end is enough
+	// spent: all that we send on it has left, and has yet to be acknowledged.
+	spent bool
+	// early: counted no more before its end.
+	early  bool
+	credit *streamCredit // nil: its end is enough
 }
 
 // streams is a connection's streams. The mutex is held in all methods but those that
@@ -52,6 +56,7 @@ type streams struct {
 	peerAllowed [2]int64
 	peerWindow  [2]int64
 	peerEnded   [2]int64
+	peerEarly   [2]int64 // of these, still to be acknowledged
 	bidiQueue   []*Stream
 	uniQueue    []*ReceiveStream
 	arrived     [2]*stream.Wake // Accept has something to do
@@ -289,11 +294,32 @@ func (ss *streams) sendDone(id int64) {
 	}
 }
 
+// dataSent notes that all that we send on a stream has left.
+func (ss *streams) dataSent(id int64) {
+	if h := ss.open[id]; h != nil && h.send != nil {
+		h.spent = true
+		ss.endsEarly(id, h)
+	}
+}
+
 // recvDone notes that a receiving side is over.
 func (ss *streams) recvDone(id int64) {
 	if h := ss.open[id]; h != nil && h.recv != nil {
 		h.recv = nil
+		ss.endsEarly(id, h)
 		ss.ended(id, h)
+	}
+}
+
+// endsEarly lets the peer open a stream in place of one that only waits for ACKs: it learns
+// that with the end of the answer, and not a round trip later. As long as it acknowledges
+// nothing that holds for as many streams as it may have open.
+func (ss *streams) endsEarly(id int64, h *halves) {
+	k := kindOf(id&uniBit != 0)
+	if h.counted && h.credit == nil && h.recv == nil && h.send != nil && h.spent && ss.peerEarly[k] < ss.peerWindow[k] {
+		h.counted, h.early = false, true
+		ss.peerEarly[k]++
+		ss.uncount(id)
 	}
 }
 
@@ -305,6 +331,9 @@ func (ss *streams) ended(id int64, h *halves) {
 	delete(ss.open, id)
 	if ss.last == id {
 		ss.last, ss.lastHalves = -1, nil
+	}
+	if h.early {
+		ss.peerEarly[kindOf(id&uniBit != 0)]--
 	}
 	if h.counted && (h.credit == nil || h.credit.end()) {
 		ss.uncount(id)

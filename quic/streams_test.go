@@ -658,7 +658,6 @@ func TestStreamsComeBack(t *testing.T) {
 				s, _ := p.c.AcceptStream(t.Context())
 				io.ReadAll(s)
 				s.Close()
-				p.ackAll()
 			}
 			p.ignore(wire.FrameAck, wire.FrameStream|3, wire.FrameStream|1)
 			want := wire.MaxStreams{Uni: kind == uni, Max: 2}
@@ -670,6 +669,90 @@ func TestStreamsComeBack(t *testing.T) {
 			p.settle()
 			p.advance(10 * time.Second)
 			p.wantIdle("acknowledged")
+		})
+	})
+	// Of a stream that only waits for ACKs the application holds nothing any more.
+	t.Run("when the answer has left", func(t *testing.T) {
+		eachRole(t, func(t *testing.T, volley role) {
+			const n = 3
+			p := newActor(t, volley, limit(n)).handshake()
+			ask := func(i int64) *Stream {
+				t.Helper()
+				p.writeFrames(wire.OneRTT, stream0(p.mine(bidi, i), 0, "x", true))
+				s, err := p.c.AcceptStream(p.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				io.ReadAll(s)
+				s.Write([]byte("answer"))
+				return s
+			}
+			want := func(most int64, why string) {
+				t.Helper()
+				if got := max(p, bidi); got != most {
+					t.Errorf("%s: the peer may open %d streams, want %d", why, got, most)
+				}
+			}
+			p.collect()
+			first := ask(0)
+			want(n, "the answer may go on")
+			first.Close()
+			want(n+1, "the answer has left")
+			for i := int64(1); i < n; i++ {
+				ask(i).Close()
+			}
+			want(2*n, "as many answers have left as streams may be open")
+			for i := int64(n); i < 2*n; i++ {
+				ask(i).Close()
+			}
+			want(2*n, "and none of them is acknowledged")
+			p.settle()
+			want(3*n, "all are acknowledged")
+			ask(2 * n).Close()
+			want(3*n+1, "the next answer has left")
+		})
+	})
+	t.Run("not while the question goes on", func(t *testing.T) {
+		eachRole(t, func(t *testing.T, volley role) {
+			p := newActor(t, volley, limit(1)).handshake()
+			p.writeFrames(wire.OneRTT, stream0(p.mine(bidi, 0), 0, "x", false))
+			s, err := p.c.AcceptStream(p.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Write([]byte("answer"))
+			s.Close()
+			if got := max(p, bidi); got != 1 {
+				t.Errorf("the peer may open %d streams, and the only one is still open", got)
+			}
+			p.writeFrames(wire.OneRTT, stream0(p.mine(bidi, 0), 1, "", true))
+			io.ReadAll(s)
+			if got := max(p, bidi); got != 2 {
+				t.Errorf("the peer may open %d streams, and the first is over but for ACKs", got)
+			}
+		})
+	})
+	t.Run("not while the answer waits for credit", func(t *testing.T) {
+		eachRole(t, func(t *testing.T, volley role) {
+			p := newActor(t, volley, limit(1), func(p *wire.TransportParams) {
+				p.InitialMaxStreamDataBidiLocal, p.InitialMaxStreamDataBidiRemote = 5, 5
+			}).handshake()
+			p.writeFrames(wire.OneRTT, stream0(p.mine(bidi, 0), 0, "x", true))
+			s, err := p.c.AcceptStream(p.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			io.ReadAll(s)
+			s.Write([]byte("answer"))
+			s.Close()
+			p.settle()
+			if got := max(p, bidi); got != 1 {
+				t.Errorf("the peer may open %d streams, and the last byte of the answer has not left", got)
+			}
+			p.writeFrames(wire.OneRTT, wire.MaxStreamData{ID: p.mine(bidi, 0), Max: 6})
+			if got := max(p, bidi); got != 2 {
+				t.Errorf("the peer may open %d streams, and the answer has left", got)
+			}
 		})
 	})
 	t.Run("reset and cancelled streams", func(t *testing.T) {

@@ -462,6 +462,8 @@ func (h *host) Push(s *stream.Send) {
 	}
 }
 
+func (h *host) DataSent(*stream.Send) {}
+
 func (h *host) SendDone(s *stream.Send) {
 	h.inside()
 	h.done = append(h.done, s.ID())

@@ -23,6 +23,9 @@ type Host interface {
 	// sends in the caller's goroutine or wakes its own. Called without any
 	// lock, always after SendReady.
 	Push(s *Send)
+	// DataSent says that all bytes and FIN of s have left for the first time (RFC 9000
+	// §3.1). Monitor held, called once at most.
+	DataSent(s *Send)
 	// SendDone says that s has come to its end: all bytes and FIN are
 	// acknowledged, or the RESET_STREAM is. Monitor held, called once.
 	SendDone(s *Send)

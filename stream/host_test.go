@@ -19,12 +19,12 @@ type testHost struct {
 	high   int // of BufferRoom
 	onPush func(s *Send)
 
-	ready, pushed, done int
-	buffered            int
-	consumed            int64
-	updates, recvDone   int
-	afters              []func()
-	inGap               func() // runs once, at the next Unlock, without the monitor
+	ready, pushed, sent, done int
+	buffered                  int
+	consumed                  int64
+	updates, recvDone         int
+	afters                    []func()
+	inGap                     func() // runs once, at the next Unlock, without the monitor
 }
 
 func newHost(t testing.TB) *testHost {
@@ -58,6 +58,7 @@ func (h *testHost) Push(s *Send) {
 		f(s)
 	}
 }
+func (h *testHost) DataSent(*Send)                     { h.held(); h.sent++ }
 func (h *testHost) SendDone(*Send)                     { h.held(); h.done++ }
 func (h *testHost) BufferRoom() int                    { return h.high - h.buffered }
 func (h *testHost) Buffered(n int)                     { h.held(); h.buffered += n }

@@ -199,7 +199,7 @@ func (s *Send) Packed(off int64, n int, fin bool) int {
 		s.lost.remove(off, old)
 	}
 	if fin {
-		s.finSent, s.finLost = true, false
+		s.sentFin()
 	}
 	fresh := int(max(0, end-s.next))
 	if fresh > 0 {
@@ -212,6 +212,14 @@ func (s *Send) Packed(off int64, n int, fin bool) int {
 	}
 	s.wakeSource()
 	return fresh
+}
+
+func (s *Send) sentFin() {
+	first := !s.finSent
+	s.finSent, s.finLost = true, false
+	if first {
+		s.h.DataSent(s)
+	}
 }
 
 // OnAcked says that the peer has the range, and FIN. Anything that was packed

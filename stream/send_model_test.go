@@ -23,6 +23,7 @@ type sendModel struct {
 
 	fin      bool // queued
 	finState byteState
+	finLeft  int // 1: for the first time
 	source   bool
 	reset    bool
 	dead     bool
@@ -361,7 +362,7 @@ func (m *sendModel) shed() {
 		}
 		m.next += int64(n)
 		if fin {
-			m.finState.packed, m.finState.lost = true, false
+			m.finState.packed, m.finState.lost, m.finLeft = true, false, 1
 			m.onWire(packet{m.acc(), 0, true}, nil)
 		}
 		m.packets(off, lens)
@@ -495,7 +496,7 @@ func (m *sendModel) packed(off int64, n int, fin bool, buf []byte) {
 	}
 	m.next += int64(fresh)
 	if fin {
-		m.finState.packed, m.finState.lost = true, false
+		m.finState.packed, m.finState.lost, m.finLeft = true, false, 1
 	}
 	m.onWire(packet{off, n, fin}, buf)
 }
@@ -696,6 +697,9 @@ func (m *sendModel) check() {
 		}
 		if s.HasPending() != (pending || due) {
 			m.t.Fatalf("HasPending is not %v", pending)
+		}
+		if m.h.sent != m.finLeft {
+			m.t.Fatalf("DataSent was called %d times, want %d", m.h.sent, m.finLeft)
 		}
 		want := 0
 		if m.complete() {

@@ -319,7 +319,7 @@ func (s *Send) PackedSource(off int64, lens []uint16, hashes []uint64, fin bool)
 		}
 		c.replace(i, j, off, lens, hashes)
 		if fin && !s.finAcked {
-			s.finSent, s.finLost = true, false
+			s.sentFin()
 		}
 		return 0
 	}
@@ -346,7 +346,7 @@ func (s *Send) PackedSource(off int64, lens []uint16, hashes []uint64, fin bool)
 			s.fireWritable()
 			s.endContext(errs.Closed)
 		}
-		s.finSent, s.finLost = true, false
+		s.sentFin()
 	}
 	return n
 }

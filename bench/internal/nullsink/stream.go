@@ -71,6 +71,7 @@ type host Stream
 func (h *host) Lock()                    { h.mu.Lock() }
 func (h *host) Unlock()                  { h.mu.Unlock() }
 func (h *host) SendReady(*stream.Send)   {}
+func (h *host) DataSent(*stream.Send)    {}
 func (h *host) SendDone(*stream.Send)    {}
 func (h *host) BufferRoom() int          { return 1 << 40 }
 func (h *host) Buffered(n int)           { h.unsent += n }
