@@ -2,6 +2,7 @@ package sender
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/tls"
 	"fmt"
 	"slices"
@@ -397,7 +398,7 @@ func (c *conn) Flight(f *Flight) {
 			}
 		}
 		for _, s := range [][]slot{slots, trains[i]} {
-			slices.SortFunc(s, func(a, b slot) int { return int(a.id - b.id + (a.off-b.off)%1e9) })
+			slices.SortFunc(s, func(a, b slot) int { return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.off, b.off)) })
 		}
 		if !slices.Equal(slots, trains[i]) {
 			c.t.Errorf("datagram %d holds %v, its train says %v", i, slots, trains[i])
