@@ -9,7 +9,8 @@
 //     (RFC 9218 §10). This is strict: as long as urgency 0 has something it can
 //     send, urgency 1 waits.
 //   - Incremental streams of one urgency share: each in turn sends one quantum,
-//     by default [emit.MaxDatagrams] datagrams, which is one pass.
+//     by default [emit.MaxDatagrams] datagrams, which is one pass, and more on paths that
+//     are so fast that it takes no time (see [Turner]).
 //   - Non-incremental streams of one urgency go one by one in ascending order of
 //     stream ID, the order in which a client asked for them. The second sends
 //     nothing until the first is done or cannot go on.

@@ -10,10 +10,11 @@ import (
 type Option func(*rfc9218)
 
 // Quantum sets how many datagrams a stream sends in its turn while others of
-// its urgency wait: 1 interleaves as finely as possible, emit.MaxDatagrams (the
-// default) lets whole passes through. n is clipped to 1..emit.MaxDatagrams.
+// its urgency wait: 1 interleaves as finely as possible, emit.MaxDatagrams lets whole
+// passes through. n is clipped to 1..emit.MaxDatagrams. Without Quantum it is
+// emit.MaxDatagrams, and more where [Turner] says so.
 func Quantum(n int) Option {
-	return func(s *rfc9218) { s.quantum = min(max(n, 1), emit.MaxDatagrams) }
+	return func(s *rfc9218) { s.quantum, s.fixed = min(max(n, 1), emit.MaxDatagrams), true }
 }
 
 // New returns the scheduler that the package comment describes. No method
@@ -33,7 +34,8 @@ func New(opts ...Option) Scheduler {
 }
 
 type rfc9218 struct {
-	quantum int
+	quantum int  // what a turn is worth
+	fixed   bool // … by Quantum
 	levels  [LeastUrgent + 1]level
 	busy    uint8 // bit u: level u can name somebody
 	skipped list  // all levels, in the order in which they were passed over
@@ -75,7 +77,7 @@ func (s *rfc9218) Next() (*Entry, int) {
 	if alone {
 		e.used = 0
 	}
-	left := s.quantum - e.used
+	left := max(s.quantum-e.used, 1) // the turn may have become shorter
 	if e == &l.line {
 		e = l.heap.min
 	}
@@ -122,6 +124,13 @@ func (s *rfc9218) charge(e *Entry, n int) {
 		e.used = 0
 		s.detach(e)
 		s.attach(e)
+	}
+}
+
+// SetTurn implements Turner.
+func (s *rfc9218) SetTurn(datagrams int) {
+	if !s.fixed {
+		s.quantum = max(datagrams, emit.MaxDatagrams)
 	}
 }
 

@@ -49,6 +49,15 @@ type Scheduler interface {
 	SetPriority(e *Entry, urgency int8, incremental bool)
 }
 
+// A Turner is a Scheduler whose turns can be made longer, as those that [New] makes. Before
+// each flight the sender sets how many datagrams a turn is worth: as many as take the path so
+// short a time that nobody else notices the wait, and at least one pass. Streams that change
+// less often cost their writers and readers less.
+type Turner interface {
+	Scheduler
+	SetTurn(datagrams int)
+}
+
 // What a stream has before SetPriority. RFC 9218 §4.2 makes HTTP responses
 // non-incremental by default; a transport does not know what it carries and
 // shares, as quic-go does.

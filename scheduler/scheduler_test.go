@@ -142,6 +142,36 @@ func TestQuantum(t *testing.T) {
 	}
 }
 
+// The sender makes turns longer than a pass, and shorter again, also in the middle of one;
+// but not if the application has said how long they are.
+func TestSetTurn(t *testing.T) {
+	d := newDesk(t)
+	turn := d.s.(Turner).SetTurn
+	d.ready(3, true, 0, 4)
+	turn(40)
+	d.send(3)
+	d.want("0:40 4:40 0:40")
+	d.one(4, 10, true)
+	d.send(2)
+	d.want("4:30 0:40")
+	d.one(4, 15, true)
+	turn(10)
+	d.one(4, 1, true) // its turn is over, but it was named
+	d.send(2)
+	d.want("0:10 4:10")
+	for _, n := range []int{-1, 0, 5} {
+		turn(n)
+		d.send(1)
+	}
+	d.want("0:10 4:10 0:10")
+
+	d = newDesk(t, Quantum(3))
+	d.s.(Turner).SetTurn(40)
+	d.ready(3, true, 0, 4)
+	d.send(2)
+	d.want("0:3 4:3")
+}
+
 func TestNextEndsNoTurn(t *testing.T) {
 	d := newDesk(t)
 	d.ready(3, true, 0, 4)

@@ -47,6 +47,9 @@ func (x *Sender) build(now time.Time, self *asker) *Flight {
 		if probes > 0 {
 			self = nil // a probe never calls a source
 		}
+		if x.turns != nil {
+			x.turns.SetTurn(x.turn())
+		}
 		x.passes(f, self)
 	}
 	if f.robbed {
@@ -67,6 +70,20 @@ func (x *Sender) build(now time.Time, self *asker) *Flight {
 		return nil
 	}
 	return f
+}
+
+// turnTime is how long a stream's turn may take the path when it is worth more than one pass.
+const turnTime = 100 * time.Microsecond
+
+// turn is what a stream's turn is worth, in datagrams: what leaves in turnTime at the rate of
+// late, a pass at least and a flight at most.
+func (x *Sender) turn() int {
+	n := x.passSlots()
+	if rtt := x.rec.RTT(); rtt.Has && rtt.Smoothed > 0 {
+		flown := int64(x.rec.BytesInFlight() / x.size)
+		n = max(n, int(min(flown*int64(turnTime)/int64(rtt.Smoothed), int64(segments(x.size)))))
+	}
+	return n
 }
 
 // streamsDue reports whether a stream has something that should leave now. Less than enough

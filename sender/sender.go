@@ -73,6 +73,7 @@ type Sender struct {
 	cc    congestion.Controller
 	pacer *congestion.Pacer
 	sched scheduler.Scheduler
+	turns scheduler.Turner // sched, if it is one
 	keys  *protect.OneRTT
 	early *earlyKey // while packets are 0-RTT
 	udp   *udp.Conn
@@ -133,10 +134,12 @@ type Config struct {
 
 // New returns a sender that is idle until [Sender.Start].
 func New(c Config) *Sender {
-	return &Sender{
+	x := &Sender{
 		host: c.Host, rec: c.Recovery, cc: c.Controller, pacer: c.Pacer, sched: c.Scheduler,
 		udp: c.UDP, route: c.Route, size: c.DatagramSize, skipIn: firstSkip, trace: c.Trace,
 	}
+	x.turns, _ = c.Scheduler.(scheduler.Turner)
+	return x
 }
 
 // Start lets flights leave, protected by keys and addressed to connection ID dst.
