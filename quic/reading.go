@@ -462,12 +462,14 @@ func (r *reading) standIn(c *Conn, w *stream.Wake, ctx context.Context, waiters 
 	if ctx != nil && ctx.Done() != nil {
 		defer context.AfterFunc(ctx, r.recall)()
 	}
+	due := !w.ForRoom && c.hasten()
 	if r.owing.CompareAndSwap(c, nil) {
-		if c.turn.takeOrTell() {
-			c.serve(false)
-		}
+		due = true
 	} else {
 		r.collect()
+	}
+	if due && c.turn.takeOrTell() {
+		c.serve(false)
 	}
 	for {
 		w.Away(&r.recall)
@@ -493,6 +495,14 @@ func (r *reading) standIn(c *Conn, w *stream.Wake, ctx context.Context, waiters 
 			return false
 		}
 	}
+}
+
+// hasten lets go what waits for more of a bulk writer's: who waits for an answer has written
+// all of the question. It reports whether there is something.
+func (c *Conn) hasten() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.snd.Hasten()
 }
 
 // wait waits for a batch, as ReadBatch does. In a socket that the poller does not look at

@@ -319,6 +319,34 @@ func TestReadingWriteIsNotForgotten(t *testing.T) {
 	})
 }
 
+// Who waits for an answer has written all of the question: the rest of what was written in
+// bulk does not wait for more.
+func TestReadingWhoAsksWritesNoMore(t *testing.T) {
+	talking(t, func(k *talk) {
+		ask := func(size int) <-chan time.Duration {
+			took, begin := make(chan time.Duration, 1), time.Now()
+			go func() {
+				io.ReadFull(k.far, make([]byte, size))
+				took <- time.Since(begin)
+			}()
+			k.own.Write(make([]byte, size-1000))
+			k.own.Write(make([]byte, 1000))
+			return took
+		}
+		<-ask(8 << 20) // the window is large enough for all of the next one
+		k.goOn()
+		took := ask(40 << 10)
+		answer := k.standsIn(&k.client.reading, readOne(k.own))
+		if took := <-took; took != 10*time.Millisecond {
+			t.Errorf("the question is there after %v, want one way's time", took)
+		}
+		k.far.Write([]byte{1})
+		if err := <-answer; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // What a write has left to its connection's callers is not forgotten though those of another
 // connection come first, or that connection's packets.
 func TestReadingWriteIsNotForgottenForAnother(t *testing.T) {

@@ -155,6 +155,20 @@ func TestWhatWaitsForABulkWriter(t *testing.T) {
 	}
 	for what, f := range map[string]func(c *conn, s, other *testStream){
 		"nothing happens": func(c *conn, s, other *testStream) { c.arrives("the rest", 0, 60_000, false, lateAfter) },
+		"a word that no more comes": func(c *conn, s, other *testStream) {
+			c.do(func() {
+				if !c.x.Hasten() {
+					t.Error("nothing waits")
+				}
+			})
+			c.x.Run(1)
+			c.arrives("the rest", 0, 60_000, false, 0)
+			c.do(func() {
+				if c.x.Hasten() {
+					t.Error("something waits still")
+				}
+			})
+		},
 		"a write of its own": func(c *conn, s, other *testStream) {
 			time.Sleep(lateAfter / 2)
 			s.Write(bytesOf(0, 60_000, 100))
