@@ -415,6 +415,11 @@ func (r *reading) giveBack() {
 func (r *reading) serve(c *Conn, n int) bool {
 	turn := c.turn.take()
 	ok := r.batch(n, c)
+	if r.little > 0 {
+		r.plenty = 0
+	} else {
+		r.plenty++
+	}
 	r.mu.Unlock()
 	if turn {
 		c.serve(false)
@@ -482,11 +487,6 @@ func (r *reading) standIn(c *Conn, w *stream.Wake, ctx context.Context, waiters 
 		w.Away(nil)
 		switch {
 		case err == nil && r.serve(c, n):
-			if r.little > 0 {
-				r.plenty = 0
-			} else {
-				r.plenty++
-			}
 			r.watch(!r.much.Load()) // where much came, there may be more
 		case errors.Is(err, os.ErrDeadlineExceeded) && !r.t.clearDeadline():
 			// Somebody wants us back.

@@ -347,6 +347,28 @@ func TestReadingWhoAsksWritesNoMore(t *testing.T) {
 	})
 }
 
+// Who saw the reader late may come to help when a caller stands in already: the two share
+// what the mutex guards. It is for the race detector.
+func TestReadingHelpComesLate(t *testing.T) {
+	talking(t, func(k *talk) {
+		r := &k.client.reading
+		done := k.standsIn(r, readOne(k.own))
+		k.far.Write([]byte{1})
+		helped := make(chan struct{})
+		go func() {
+			defer close(helped)
+			time.Sleep(11 * time.Millisecond)
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.batch(0, nil)
+		}()
+		<-helped
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // What a write has left to its connection's callers is not forgotten though those of another
 // connection come first, or that connection's packets.
 func TestReadingWriteIsNotForgottenForAnother(t *testing.T) {
