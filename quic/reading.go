@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -73,7 +74,7 @@ type reading struct {
 	t    *Transport
 	sock readSocket
 	able bool // the socket can be read without waiting: else only the reader reads
-	room bool // and holds much
+	room bool // and holds much, and there are processors for others
 
 	state    atomic.Int32
 	asked    atomic.Bool                 // the reader is to step aside
@@ -151,7 +152,10 @@ func (r *reading) init(t *Transport, sock readSocket) {
 	r.demux = demux{t: t, deliver: (*Conn).deliver, resets: limiter{rate: 1000, burst: 100}}
 	r.ms = make([]udp.Message, messagesPerRead)
 	r.start = time.Now()
-	r.able, r.room = sock.CanReadNow(), sock.Room() >= roomy
+	r.able = sock.CanReadNow()
+	// Who takes in much waits for nothing as long as more comes: on an only processor, no
+	// timer and no other socket would have its turn.
+	r.room = sock.Room() >= roomy && runtime.GOMAXPROCS(0) > 1
 	sock.SetReadLock(&r.mu)
 }
 

@@ -5,7 +5,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"os"
+	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -538,6 +541,25 @@ func TestReadingAlone(t *testing.T) {
 	want(nil)
 }
 
+// endless is a socket that holds any number of bytes.
+type endless struct{ readSocket }
+
+func (endless) CanReadNow() bool        { return true }
+func (endless) Room() int               { return math.MaxInt }
+func (endless) SetReadLock(sync.Locker) {}
+
+// On an only processor much is left to the reader, which lets others run whenever it waits.
+func TestReadingOnOneProcessor(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	for n, want := range map[int]bool{1: false, 2: true} {
+		runtime.GOMAXPROCS(n)
+		r, c := new(reading), new(Conn)
+		if r.init(new(Transport), endless{}); r.forCallers(c) != want {
+			t.Errorf("with %d processors much is for callers: %v", n, !want)
+		}
+	}
+}
+
 // What an application does is what it does as a rule: neither one long wait nor one long
 // absence counts for much.
 func TestReadingMostlyWaits(t *testing.T) {
@@ -575,6 +597,7 @@ func TestReadingMostlyWaits(t *testing.T) {
 
 // Where much arrives, a call waits in the socket only if the application mostly waits.
 func TestReadingMuch(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0))))
 	for name, mostlyWaits := range map[string]bool{"mostly waits": true, "has work to do": false} {
 		t.Run(name, func(t *testing.T) {
 			talking(t, func(k *talk) {
@@ -603,6 +626,7 @@ func TestReadingMuch(t *testing.T) {
 // Who receives in bulk reads the socket itself if it does next to nothing with what it
 // reads, and leaves that to the reader if it has work to do.
 func TestReadingInBulk(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0))))
 	for _, tt := range []struct {
 		name  string
 		works time.Duration // for each 64 KiB
