@@ -554,7 +554,7 @@ func (r *reading) look(c *Conn, at time.Duration) {
 		r.collect()
 		// The peer acknowledges less often than we send.
 		if r.looks++; r.looks%2 == 0 {
-			if n := r.now(); n > 0 && !r.serve(c, n) {
+			if n := r.now(); n > 0 && (!r.serve(c, n) || r.much.Load()) {
 				c.prompt.reset()
 				r.giveBack()
 				return

@@ -755,6 +755,43 @@ func TestReadingBulk(t *testing.T) {
 	})
 }
 
+// Where much comes for one that sends in bulk, and does not look for it any more, the reader
+// is back at once.
+func TestReadingMuchForABulkSender(t *testing.T) {
+	d := newDemuxTest(t, 4)
+	c := d.conn("c", "aaaa")
+	r := &d.t.reading
+	r.init(d.t, full{one: append([]byte{0x40}, append([]byte("aaaa"), make([]byte, littleBytes)...)...)})
+	r.demux, r.room = *d.demux, true
+	c.turn.take() // its own goroutine does its work
+	c.prompt.waits.Store(int64(time.Hour))
+	r.bulk.Store(true)
+	r.last.Store(c)
+	r.alone.Store(c)
+	r.state.Store(atNobody)
+	for range 2 { // every other time it looks indeed
+		r.look(c, r.clock())
+	}
+	if !r.much.Load() {
+		t.Error("not what this test is about")
+	}
+	if n := r.state.Load(); n != atReader {
+		t.Errorf("the right to read is at %d, want the reader", n)
+	}
+}
+
+// full is a socket in which there is always one more message.
+type full struct {
+	endless
+	one []byte
+}
+
+func (f full) ReadNow(ms []udp.Message) int {
+	b := udp.CopyBuffer(f.one)
+	ms[0] = udp.Message{Buf: b, Data: b.Bytes(), Segment: len(f.one)}
+	return 1
+}
+
 // writerOnly hides ReadFrom.
 type writerOnly struct{ io.Writer }
 
