@@ -114,7 +114,8 @@ type reading struct {
 	// Whoever has the right.
 	mistake   uint32 // number of visits at the latest mistake
 	unwatched bool   // the poller does not look at the socket
-	plenty    int    // batches in a row that were more than little
+	plenty    int    // batches in a row that were more than little, and nothing sent meanwhile
+	spoken    int64  // bytes that streams had sent by then
 	looks     int    // in a row, of a caller that sends
 }
 
@@ -471,7 +472,10 @@ func (r *reading) standIn(c *Conn, w *stream.Wake, ctx context.Context, waiters 
 	if ctx != nil && ctx.Done() != nil {
 		defer context.AfterFunc(ctx, r.recall)()
 	}
-	due := !w.ForRoom && c.hasten()
+	due, spoken := c.hasten(w)
+	if spoken != r.spoken {
+		r.spoken, r.plenty = spoken, 0 // a conversation: who naps is late with the answer
+	}
 	if r.owing.CompareAndSwap(c, nil) {
 		due = true
 	} else {
@@ -502,11 +506,12 @@ func (r *reading) standIn(c *Conn, w *stream.Wake, ctx context.Context, waiters 
 }
 
 // hasten lets go what waits for more of a bulk writer's: who waits for an answer has written
-// all of the question. It reports whether there is something.
-func (c *Conn) hasten() bool {
+// all of the question. It reports whether there is something, and how many bytes streams have
+// sent.
+func (c *Conn) hasten(w *stream.Wake) (due bool, spoken int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.snd.Hasten()
+	return !w.ForRoom && c.snd.Hasten(), c.snd.Used()
 }
 
 // wait waits for a batch, as ReadBatch does. In a socket that the poller does not look at

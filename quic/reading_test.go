@@ -372,6 +372,33 @@ func TestReadingHelpComesLate(t *testing.T) {
 	})
 }
 
+// Who naps until more has come is late with an answer: nobody does who speaks in between.
+func TestReadingNoNapInAConversation(t *testing.T) {
+	talking(t, func(k *talk) {
+		r := &k.client.reading
+		for _, speaks := range []bool{false, true} {
+			k.goOn()
+			k.far.Write([]byte{1})
+			word(k.T, k.own)
+			r.plenty = mayNap
+			if speaks {
+				k.own.Write([]byte{1})
+			}
+			done := k.standsIn(r, readOne(k.own))
+			if napping := r.plenty >= mayNap; napping == speaks {
+				t.Errorf("speaks: %v, may nap: %v", speaks, napping)
+			}
+			k.far.Write([]byte{1})
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+			if speaks {
+				word(k.T, k.far)
+			}
+		}
+	})
+}
+
 // What a write has left to its connection's callers is not forgotten though those of another
 // connection come first, or that connection's packets.
 func TestReadingWriteIsNotForgottenForAnother(t *testing.T) {

@@ -220,6 +220,9 @@ func (x *Sender) Credit() (limit int64, blocked bool) {
 	return x.credit, x.used >= x.credit && (x.unsent > 0 || x.starved)
 }
 
+// Used is how many bytes streams have sent, each counted once.
+func (x *Sender) Used() int64 { return x.used }
+
 // CreditLeft is how many bytes may be added to the connection's streams and be sent
 // without more credit from the peer. The mutex is held.
 func (x *Sender) CreditLeft() int64 { return x.credit - x.used - int64(x.unsent) }
