@@ -62,6 +62,11 @@ type readWatched struct {
 	gone     error // of the socket, which was closed since the poller said that there is something
 	tryOnce  func(fd uintptr)
 	tryAgain func(uintptr) bool
+
+	// Of watch, for the same reason.
+	event    unix.EpollEvent
+	modify   func(fd uintptr)
+	modifyIn func(epoll uintptr)
 }
 
 // asFile is os.NewFile, but for tests.
@@ -102,6 +107,9 @@ func watchReads(raw syscall.RawConn, local net.Addr) (*readWatched, error) {
 		w.gone = w.Control(w.tryOnce)
 		return w.gone != nil || w.done
 	}
+	w.event.Fd = int32(fd)
+	w.modifyIn = func(ep uintptr) { unix.EpollCtl(int(ep), unix.EPOLL_CTL_MOD, int(w.event.Fd), &w.event) }
+	w.modify = func(uintptr) { w.wait.Control(w.modifyIn) }
 	w.plain.raw, w.plain.v6 = w, isV6(fd)
 	w.plain.in.init()
 	if w.control, err = w.sock.SyscallConn(); err == nil {
@@ -134,14 +142,11 @@ func (w *readWatched) Read(f func(fd uintptr) bool) error {
 // watch has the poller look at the socket, or not: it hears of every datagram, whether
 // anybody waits or not. Switched on again, it hears of those that are there.
 func (w *readWatched) watch(on bool) {
-	ev := unix.EpollEvent{}
+	w.event.Events = 0
 	if on {
-		ev.Events = arrivals
+		w.event.Events = arrivals
 	}
-	w.Control(func(fd uintptr) {
-		ev.Fd = int32(fd)
-		w.wait.Control(func(ep uintptr) { unix.EpollCtl(int(ep), unix.EPOLL_CTL_MOD, int(fd), &ev) })
-	})
+	w.Control(w.modify)
 }
 
 // longestPoll bounds a wait for room, and with it how long the socket may outlive Close.

@@ -110,6 +110,10 @@ func TestWatch(t *testing.T) {
 	if _, err := a.ReadBatch(make([]Message, 1)); err == nil {
 		t.Error("a read past its deadline returns a message that is not there")
 	}
+	// Who receives in bulk does so for every batch.
+	if n := testing.AllocsPerRun(100, func() { a.Watch(true); a.Watch(false) }); n != 0 {
+		t.Errorf("%v allocations each time", n)
+	}
 }
 
 // say sends one datagram to the host and to's port.
