@@ -325,10 +325,21 @@ func (a *asker) place() {
 	a.turn = false
 	x.Ready(st)
 	a.sent = true
-	if x.run(1, a) {
+	more := x.run(1, a)
+	a.turn = a.turn || st.stats.Calls != calls
+	if more && (!a.alone() || x.othersDue()) {
 		x.host.Wake()
 	}
-	a.turn = a.turn || st.stats.Calls != calls
+}
+
+// alone reports whether an in-place asker comes back at once, and no other stream has
+// anything that might have to wait for its source then.
+func (a *asker) alone() bool {
+	others := a.st.x.pressing
+	if a.st.presses {
+		others--
+	}
+	return others == 0 && a.turn && a.wants()
 }
 
 // askPass asks for what the next pass carries, into a block of the stream's.
@@ -430,18 +441,30 @@ func (a *asker) finish() {
 	}
 }
 
-// push sends what is at hand, or leaves it for a short while if the source is about
-// to give more and something is in flight: passes gather into a flight.
+// push sends the flights that what is at hand fills. Less than one waits for more, a
+// short while, if the source is about to give it: passes gather into a flight.
 func (a *asker) push() {
 	x := a.st.x
-	if !x.quiet() && a.canGoOn() && !a.ended() && x.wait() {
+	full := x.unsent / x.flightBytes()
+	if full == 0 && a.gathers() {
 		return
 	}
 	x.late = time.Time{}
 	a.sent = true
-	if x.run(1, nil) {
+	if !x.run(max(full, 1), nil) {
+		return
+	}
+	// The rest waits as well, and then there is nothing to wake the connection's
+	// goroutine for.
+	if e, _ := x.sched.Next(); e != nil && !a.gathers() || x.othersDue() {
 		x.host.Wake()
 	}
+}
+
+// gathers reports whether what is at hand waits for what the source gives next.
+func (a *asker) gathers() bool {
+	x := a.st.x
+	return !x.quiet() && a.canGoOn() && !a.ended() && x.wait()
 }
 
 // askAgain asks for lost bytes once more. Only bytes that hash to what was sent

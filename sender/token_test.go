@@ -329,6 +329,53 @@ func TestBulkPausesBetweenFlights(t *testing.T) {
 	}
 }
 
+// A source that goes on wakes nobody between its flights, in any mode, but for what others
+// want to send.
+func TestSourceWakesNobody(t *testing.T) {
+	for _, m := range modes {
+		t.Run(name(m), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newConn(t, setup{dst: 4})
+				s, other := c.open(0, plenty), c.open(4, plenty)
+				c.do(func() { s.st.SetTuning(m) })
+				woken := func() bool {
+					select {
+					case <-c.wake:
+						return true
+					default:
+						return false
+					}
+				}
+				flights := 0
+				c.send = func(udp.Sending) udp.Verdict {
+					flights++
+					switch got := woken(); {
+					case flights == 6 && !got:
+						t.Error("nobody was woken for another stream's bytes")
+					case flights != 6 && flights != 1 && got:
+						t.Errorf("the goroutine was woken before flight %d", flights)
+					}
+					if flights == 5 {
+						other.Write(bytesOf(4, 0, 10))
+						woken() // and finds the token taken
+					}
+					return udp.Verdict{}
+				}
+				ch := c.start(s, c.source(s, 1<<20), 0, 1<<20, false)
+				synctest.Wait()
+				c.acked(c.pns()...)
+				o := ended(t, ch)
+				if o.n != 1<<20 || o.err != nil {
+					t.Errorf("%+v", o)
+				}
+				if flights < 12 {
+					t.Errorf("%d flights only", flights)
+				}
+			})
+		})
+	}
+}
+
 // Of a bulk writer that comes back in time again and again, only whole flights leave, until
 // it does not come back.
 func TestSteadyBulkWriter(t *testing.T) {
