@@ -138,6 +138,7 @@ func TestNetworkSegmentationFails(t *testing.T) {
 			}
 			wg.Wait()
 			udp.Inject(server.udpConn(), nil)
+			k.mu.Lock() // an ACK may be on its way to it
 			for to, p := range k.peers {
 				if failing := to.Port() == first.Port(); p.failed != failing {
 					t.Errorf("EIO: %v, want %v", p.failed, failing)
@@ -148,6 +149,7 @@ func TestNetworkSegmentationFails(t *testing.T) {
 					t.Errorf("%d bytes of the refused call never left", len(p.want))
 				}
 			}
+			k.mu.Unlock()
 			if a, b := accepted[0].ConnectionState().GSO, accepted[peers-1].ConnectionState().GSO; a || b != (peers > 1) {
 				t.Errorf("segmentation is on: %v and %v", a, b)
 			}
