@@ -29,8 +29,6 @@ type halves struct {
 	// counted: opened by the peer, so that its end gives the peer a stream back, but not
 	// before the application has released it, if that is required.
 	counted bool
-	// spent: all that we send on it has left, and has yet to be acknowledged.
-	spent bool
 	// early: counted no more before its end.
 	early  bool
 	credit *streamCredit // nil: its end is enough
@@ -297,7 +295,6 @@ func (ss *streams) sendDone(id int64) {
 // dataSent notes that all that we send on a stream has left.
 func (ss *streams) dataSent(id int64) {
 	if h := ss.open[id]; h != nil && h.send != nil {
-		h.spent = true
 		ss.endsEarly(id, h)
 	}
 }
@@ -316,7 +313,7 @@ func (ss *streams) recvDone(id int64) {
 // nothing that holds for as many streams as it may have open.
 func (ss *streams) endsEarly(id int64, h *halves) {
 	k := kindOf(id&uniBit != 0)
-	if h.counted && h.credit == nil && h.recv == nil && h.send != nil && h.spent && ss.peerEarly[k] < ss.peerWindow[k] {
+	if h.counted && h.credit == nil && h.recv == nil && h.send != nil && h.send.send.FinSent() && ss.peerEarly[k] < ss.peerWindow[k] {
 		h.counted, h.early = false, true
 		ss.peerEarly[k]++
 		ss.uncount(id)

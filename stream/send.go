@@ -214,6 +214,10 @@ func (s *Send) Packed(off int64, n int, fin bool) int {
 	return fresh
 }
 
+// FinSent reports whether all bytes and FIN have left once (RFC 9000 §3.1: "Data Sent").
+// Monitor held.
+func (s *Send) FinSent() bool { return s.finSent }
+
 func (s *Send) sentFin() {
 	first := !s.finSent
 	s.finSent, s.finLost = true, false
