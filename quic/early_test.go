@@ -63,15 +63,51 @@ func echoStreams(ctx context.Context, accept func(context.Context) (io.ReadWrite
 	}
 }
 
-// deafSocket is a socket on which nothing arrives until it is told to hear.
+// deafSocket is a socket on which nothing arrives before hear is called: what is done until
+// then is done before the server's first answer.
 type deafSocket struct {
 	net.PacketConn // alone, so that nobody reads from the socket behind it
 	hears          chan struct{}
+	hear           func()
 }
 
-func (s deafSocket) ReadFrom(p []byte) (int, net.Addr, error) {
+func newDeafSocket(t *testing.T) *deafSocket {
+	pc, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hears := make(chan struct{})
+	s := &deafSocket{pc, hears, sync.OnceFunc(func() { close(hears) })}
+	t.Cleanup(func() {
+		s.hear()
+		pc.Close()
+	})
+	return s
+}
+
+func (s *deafSocket) ReadFrom(p []byte) (int, net.Addr, error) {
 	<-s.hears
 	return s.PacketConn.ReadFrom(p)
+}
+
+// dialDeaf is DialAddrEarly from a socket that hears nothing yet.
+func dialDeaf(t *testing.T, ctx context.Context, addr string, tlsConf *tls.Config) (*Conn, *deafSocket) {
+	t.Helper()
+	socket := newDeafSocket(t)
+	tr := &Transport{Conn: socket}
+	t.Cleanup(func() {
+		socket.hear()
+		tr.Close()
+	})
+	to, err := net.ResolveUDPAddr("udp4", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := tr.DialEarly(ctx, to, tlsConf, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, socket
 }
 
 func acceptOf(c *Conn) func(context.Context) (io.ReadWriteCloser, error) {
@@ -106,20 +142,14 @@ func TestZeroRTT(t *testing.T) {
 	// would find that now and then. So its client hears nothing before its first stream is
 	// open.
 	quicgoClient := func(addr string, resumes bool) dialed {
-		pc, err := net.ListenPacket("udp4", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		socket := deafSocket{pc, make(chan struct{})}
-		hear := sync.OnceFunc(func() { close(socket.hears) })
+		socket := newDeafSocket(t)
 		tr := &quicgo.Transport{Conn: socket}
 		t.Cleanup(func() {
-			hear()
+			socket.hear()
 			tr.Close()
-			pc.Close()
 		})
 		if !resumes {
-			hear() // for want of what to remember, the client waits for the handshake
+			socket.hear() // for want of what to remember, the client waits for the handshake
 		}
 		to, err := net.ResolveUDPAddr("udp4", addr)
 		if err != nil {
@@ -131,7 +161,7 @@ func TestZeroRTT(t *testing.T) {
 		}
 		return dialed{
 			func() (io.ReadWriteCloser, error) {
-				defer hear()
+				defer socket.hear()
 				return c.OpenStream()
 			},
 			func() bool { return c.ConnectionState().Used0RTT },
@@ -241,16 +271,14 @@ func TestZeroRTTRejected(t *testing.T) {
 			<-cache.put
 			c.CloseWithError(0, "")
 
-			c, err = DialAddrEarly(ctx, serve(conf), ct, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c, socket := dialDeaf(t, ctx, serve(conf), ct)
 			defer c.CloseWithError(0, "")
 			s, err := c.OpenStream()
 			if err != nil {
 				t.Fatal(err)
 			}
 			s.Write([]byte("lost"))
+			socket.hear()
 			if _, err := io.ReadAll(s); !errors.Is(err, Err0RTTRejected) {
 				t.Fatalf("reading from a stream of 0-RTT: %v, want Err0RTTRejected", err)
 			}

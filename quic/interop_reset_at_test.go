@@ -242,10 +242,7 @@ func TestZeroRTTRemembersPartialDelivery(t *testing.T) {
 			<-cache.put
 			c.CloseWithError(0, "")
 
-			c, err = DialAddrEarly(ctx, serve(&Config{Allow0RTT: true, EnableStreamResetPartialDelivery: still}), ct, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c, socket := dialDeaf(t, ctx, serve(&Config{Allow0RTT: true, EnableStreamResetPartialDelivery: still}), ct)
 			defer c.CloseWithError(0, "")
 			s, err := c.OpenUniStream()
 			if err != nil {
@@ -254,6 +251,7 @@ func TestZeroRTTRemembersPartialDelivery(t *testing.T) {
 			s.Write([]byte("reliable"))
 			s.SetReliableBoundary()
 			s.CancelWrite(7)
+			socket.hear()
 			<-c.HandshakeComplete()
 			if used := c.ConnectionState().Used0RTT; used != still {
 				t.Errorf("Used0RTT is %v", used)
