@@ -38,7 +38,8 @@ type mtuState struct {
 	probing int // size of the probe in flight; 0: none
 	lost    int // probes of this size that were lost
 	due     time.Time
-	ptos    int // probe timeouts in a row
+	waiting bool // the probe that is due waits for ACKs to make room for it
+	ptos    int  // probe timeouts in a row
 
 	epoch int64 // tells the probes of this path from those of others
 }
@@ -85,7 +86,7 @@ func (m *mtuState) search(now time.Time) {
 
 // later makes the next probe due in a few round trips.
 func (m *mtuState) later(now time.Time) {
-	m.due = now.Add(max(5*m.c.rec.RTT().Smoothed, time.Millisecond))
+	m.due, m.waiting = now.Add(max(5*m.c.rec.RTT().Smoothed, time.Millisecond)), false
 }
 
 // next is the size to try, 0 if the search is over.
@@ -103,7 +104,7 @@ func (m *mtuState) next() int {
 func (m *mtuState) found() bool { return !m.enabled || m.high > 0 && m.next() == 0 }
 
 func (m *mtuState) timer() time.Time {
-	if m.probing != 0 {
+	if m.probing != 0 || m.waiting {
 		return time.Time{}
 	}
 	return m.due
@@ -125,7 +126,7 @@ func (m *mtuState) probe(now time.Time) int {
 	return n
 }
 
-func (m *mtuState) sent(size int) { m.probing = size }
+func (m *mtuState) sent(size int) { m.probing, m.waiting = size, false }
 
 // acked notes that a probe arrived.
 func (m *mtuState) acked(size int, now time.Time) {
@@ -209,7 +210,8 @@ func (c *Conn) sendProbe(now time.Time) {
 		if c.snd.Probe(n, now, recovery.Frame{Kind: frameMTUProbe, A: int64(n), B: c.mtu.epoch}, func() { c.mtu.sent(n) }) {
 			return
 		}
-		// The token is taken, or the window full: soon again.
-		c.mtu.later(now)
+		if c.mtu.waiting = c.snd.ProbeWaits(); !c.mtu.waiting {
+			c.mtu.later(now) // the token is taken, or the window too small: soon again
+		}
 	}
 }

@@ -276,6 +276,37 @@ func TestNetworkMTUFalls(t *testing.T) {
 	}
 }
 
+// Bulk that keeps its window full leaves room for the probes that find the size of
+// datagrams (RFC 9000 §14.3), also where the window never opens by more than what an ACK
+// acknowledges, and no ACK comes at the moment when a probe is due.
+func TestNetworkFullWindowFindsTheSize(t *testing.T) {
+	virtual(t, func(w *world) {
+		w.up.set(func(d *direction) { d.rate = 10_000_000 })
+		c, s := w.connect(patient(), patient())
+		c.mu.Lock()
+		c.cc = &window{size: 20 * 1280}
+		c.snd.SetController(c.cc)
+		c.mu.Unlock()
+		out, err := c.OpenUniStream()
+		if err != nil {
+			t.Fatal(err)
+		}
+		go waysToSend[0].send(out, patternOf(59, 0), 1<<40)
+		in, err := s.AcceptUniStream(w.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		go io.Copy(io.Discard, readOnly{in})
+		time.Sleep(time.Second)
+		c.mu.Lock()
+		if n := c.snd.DatagramSize(); n != defaultMaxPacketSize {
+			t.Errorf("after %v of bulk datagrams have %d bytes", w.elapsed(), n)
+		}
+		c.mu.Unlock()
+		out.CancelWrite(0)
+	})
+}
+
 // A path that is gone for a while gives reason to suspect large datagrams, but not for
 // long: when it is back they pass.
 func TestNetworkOutageIsNoSmallPath(t *testing.T) {

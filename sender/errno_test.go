@@ -412,6 +412,89 @@ func TestPathProbe(t *testing.T) {
 	}
 }
 
+// A full window is no reason to go without a probe of the path MTU: as ACKs come in, its
+// room is left free.
+func TestPathProbeWaitsForRoom(t *testing.T) {
+	const full = 20 * 1200
+	for _, tt := range []struct {
+		name    string
+		size    int    // of the probe
+		acks    int    // how many packets have to be acknowledged for it; 0: it does not leave
+		waits   bool   // for these ACKs
+		instead string // what happens while it waits
+	}{
+		{name: "a little larger", size: 1452, acks: 2, waits: true},
+		{name: "much larger", size: full / 2, acks: 10, waits: true},
+		{name: "too large", size: full/2 + 1},
+		{name: "another size", size: 1452, waits: true, instead: "another size of datagrams"},
+		{name: "a window that falls", size: 1452, waits: true, instead: "a smaller window"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newConn(t, setup{dst: 4, size: 1200})
+			c.cc.bytes = full
+			s := c.open(0, plenty)
+			s.Write(bytesOf(0, 0, 60_000))
+			c.run()
+			if n := len(c.take()); n != 20 {
+				t.Fatalf("%d datagrams fill the window", n)
+			}
+			unacked := c.pns()
+			probe := func() (sent, waits bool) {
+				c.do(func() {
+					sent = c.x.Probe(tt.size, time.Now(), recovery.Frame{Kind: 9}, func() {})
+					waits = c.x.ProbeWaits()
+				})
+				return sent, waits
+			}
+			more := func(what string, want int) {
+				t.Helper()
+				c.run()
+				if n := len(c.take()); n != want {
+					t.Fatalf("%s: %d datagrams, want %d", what, n, want)
+				}
+			}
+			if sent, waits := probe(); sent || waits != tt.waits {
+				t.Fatalf("sent %v, waits %v", sent, waits)
+			}
+			switch tt.instead {
+			case "another size of datagrams":
+				c.do(func() { c.x.SetDatagramSize(1200) })
+				c.acked(unacked[:4]...)
+				more("nobody waits any more", 4)
+				return
+			case "a smaller window":
+				c.cc.bytes = 2 * 1200
+				c.acked(unacked...)
+				more("nothing in flight", 2)
+				if sent, waits := probe(); sent || waits {
+					t.Errorf("in a window of two: sent %v, waits %v", sent, waits)
+				}
+				return
+			}
+			for i := range tt.acks {
+				if sent, waits := probe(); sent || !waits {
+					t.Fatalf("after %d ACKs: sent %v, waits %v", i, sent, waits)
+				}
+				c.acked(unacked[i])
+				more("the room is the probe's", 0)
+			}
+			if sent, waits := probe(); sent != tt.waits || waits {
+				t.Fatalf("at last: sent %v, waits %v", sent, waits)
+			}
+			if ps := c.take(); tt.waits && (len(ps) != 1 || ps[0].size != tt.size) {
+				t.Fatal(ps)
+			}
+			c.do(func() {
+				if n := c.rec.BytesInFlight(); n > full { // RFC 9002 §7
+					t.Errorf("%d bytes in flight in a window of %d", n, full)
+				}
+			})
+			c.acked(unacked[tt.acks : tt.acks+4]...)
+			more("and then it is the stream's turn", 4+(tt.acks*1200-tt.size*min(tt.acks, 1))/1200)
+		})
+	}
+}
+
 func TestSkippedNumbers(t *testing.T) {
 	c := newConn(t, setup{dst: 4})
 	s := c.open(0, plenty)

@@ -111,6 +111,9 @@ func (x *Sender) streamsDue(now time.Time) bool {
 func (x *Sender) budget(now time.Time) int {
 	inFlight := x.rec.BytesInFlight()
 	window := x.cc.Window()
+	if inFlight > 0 { // else no ACK brings the probe about
+		window -= x.probeRoom
+	}
 	n := max(window-inFlight, 0) / x.size
 	// Small openings of the window are left to grow while much is in flight: a call
 	// with few datagrams costs nearly as much as one with many. More

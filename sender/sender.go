@@ -83,6 +83,8 @@ type Sender struct {
 	dst   []byte // destination connection ID
 	size  int    // datagram size
 
+	probeRoom int // bytes of the window that are kept for a path MTU probe
+
 	grease bool // the QUIC bit of packets is random
 
 	hastens bool // the peer knows the IMMEDIATE_ACK frame …
@@ -196,7 +198,7 @@ func (x *Sender) SetGrease(on bool) { x.grease = on }
 
 // SetDatagramSize changes the size of datagrams from the next flight on.
 func (x *Sender) SetDatagramSize(n int) {
-	x.size = n
+	x.size, x.probeRoom = n, 0
 	x.cc.SetDatagramSize(n)
 	x.pacer.SetDatagramSize(n)
 }
