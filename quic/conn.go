@@ -48,6 +48,8 @@ type Conn struct {
 	written  atomic.Bool   // a small write waits for the goroutine
 	awaiting atomic.Bool   // awaitSocket waits
 	wake     chan struct{} // capacity 1: the goroutine has something to do
+	quiet    atomic.Bool   // nothing has happened for so long that the connection may rest …
+	resting  atomic.Bool   // … and it does: there is no goroutine
 	turn     turn
 	prompt   prompt
 	myShare  myShare                 // of the processors
@@ -258,7 +260,7 @@ func newConn(p connParams) (*Conn, error) {
 	c.zeroRTT.ready = make(chan struct{})
 	c.tls = c.newTLS(p.tls)
 	c.sessionHooks()
-	c.timer = time.NewTimer(time.Hour)
+	c.timer = time.AfterFunc(time.Hour, c.timeUp)
 	go c.run()
 	return c, nil
 }
@@ -270,22 +272,34 @@ func (c *Conn) run() {
 	if err := c.startTLS(); err != nil {
 		c.fail(err)
 	}
-	for mine := true; ; mine = c.turn.takeOrTell() {
-		if mine {
+	c.turn.drop()
+	c.wakeUp()
+	c.work()
+}
+
+// work is what run does until the connection is over, or rests.
+func (c *Conn) work() {
+	for {
+		<-c.wake
+		if c.turn.takeOrTell() {
 			c.serve(true)
 		}
 		if c.turn.over() {
-			break
+			c.finish()
+			return
 		}
-		select {
-		case <-c.wake:
-		case <-c.timer.C:
-			c.mu.Lock()
-			c.timerAt = time.Time{}
-			c.mu.Unlock()
+		if c.rest() {
+			return
 		}
 	}
-	c.finish()
+}
+
+// timeUp is what the timer calls.
+func (c *Conn) timeUp() {
+	c.mu.Lock()
+	c.timerAt = time.Time{}
+	c.mu.Unlock()
+	c.wakeUp()
 }
 
 // visit is how many rounds at most somebody does who has other things to do.
@@ -328,13 +342,6 @@ func (c *Conn) serve(own bool) {
 	c.wakeUp()
 }
 
-// wakeUp makes the goroutine run once more, or whoever does its work.
-func (c *Conn) wakeUp() {
-	if !c.turn.tell() {
-		signal(c.wake)
-	}
-}
-
 // arm sets the timer for the next thing to do, and reports whether there is nothing
 // to do until then.
 func (c *Conn) arm(more bool) bool {
@@ -346,11 +353,14 @@ func (c *Conn) arm(more bool) bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	now := time.Now()
+	rest := c.restAt()
+	c.quiet.Store(!rest.IsZero() && !rest.After(now))
 	t := c.nextTimer()
 	if sent := c.snd.Stats().Flights + c.stats.PacketsSent; sent != c.hastySent {
 		c.hasty, c.hastySent = 0, sent
 	}
-	if t.IsZero() || time.Until(t) > 0 {
+	if t.IsZero() || t.After(now) {
 		c.hasty = 0
 		c.setTimer(t)
 		return true
@@ -373,7 +383,7 @@ const blockedRetry = 20 * time.Millisecond
 // stays: it finds nothing to do and is set again, which is cheaper than to reset it
 // with every packet.
 func (c *Conn) setTimer(t time.Time) {
-	if t.IsZero() || !c.timerAt.IsZero() && !t.Before(c.timerAt) {
+	if t.IsZero() || !c.timerAt.IsZero() && !t.Before(c.timerAt) || c.phase == phaseOver {
 		return
 	}
 	c.timerAt = t
@@ -406,6 +416,9 @@ func (c *Conn) nextTimer() (t time.Time) {
 	first(c.keepAliveAt())
 	first(c.mtu.timer())
 	first(c.pathTimer())
+	if !c.quiet.Load() {
+		first(c.restAt())
+	}
 	return t
 }
 
@@ -522,9 +535,9 @@ func (c *Conn) finish() {
 	if c.tls != nil {
 		c.tls.Close()
 	}
-	c.timer.Stop()
 	c.mu.Lock()
 	c.phase = phaseOver
+	c.timer.Stop()
 	err := c.closeErr
 	ids := c.ids.all()
 	tokens := c.ids.resetTokens()

@@ -87,6 +87,13 @@ func (q *controlQueue) drop(n int) {
 	}
 }
 
+// shed gives back what a longer queue has needed.
+func (q *controlQueue) shed() {
+	if len(q.queue) == 0 {
+		q.queue = nil
+	}
+}
+
 // Due implements sender.Host.
 func (m *monitor) Due(now time.Time) (control, ack bool) {
 	if limit, blocked := m.snd.Credit(); blocked && limit != m.blockedAt {

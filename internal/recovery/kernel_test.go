@@ -241,3 +241,27 @@ func TestResetForRetry(t *testing.T) {
 	c.ack(Initial, 2*time.Second, 0, 0)
 	s.want(c)
 }
+
+// A connection that rests keeps no memory for packets to come, and forgets nothing that
+// it waits for.
+func TestShed(t *testing.T) {
+	c := established(t)
+	s := newBytes(40)
+	c.sendData(s, 0, false, 0, 10, 10)
+	c.sendData(s, 20, true, 0, 10, 10)
+	c.ack(App, 50*ms, 0, 1)
+	s.want(c, "acked 0+20")
+	c.Shed(at(60 * ms))
+	if len(c.free) != 0 {
+		t.Fatalf("%d trains are kept", len(c.free))
+	}
+	c.ack(App, 70*ms, 2, 3)
+	s.want(c, "acked 20+20 fin")
+	c.Shed(at(80 * ms))
+	if n := len(c.spaces[App].ring.buf); n != 0 || len(c.free) != 0 {
+		t.Fatalf("nothing is under way, and room for %d trains is kept, and %d trains", n, len(c.free))
+	}
+	c.sendData(s, 0, false, 2*time.Second, 10)
+	c.ack(App, 2050*ms, 4, 4)
+	s.want(c, "acked 0+10")
+}

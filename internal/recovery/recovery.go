@@ -346,6 +346,22 @@ func (r *Recovery) expire(s *space, now time.Time) {
 	}
 }
 
+// Shed gives back the memory that is kept for packets to come. It is for connections
+// that rest.
+func (r *Recovery) Shed(now time.Time) {
+	for i := range r.spaces {
+		s := &r.spaces[i]
+		r.expire(s, now)
+		if s.ring.empty() {
+			s.ring.buf = nil
+		}
+	}
+	for _, t := range r.free {
+		pool.Put(t)
+	}
+	r.free = nil
+}
+
 // SetMaxAckDelay takes the peer's transport parameter.
 func (r *Recovery) SetMaxAckDelay(d time.Duration) { r.maxAckDelay = d }
 
