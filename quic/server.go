@@ -291,8 +291,9 @@ func (s *server) connect(f firstPacket) {
 		}
 		conf = c.populate()
 	}
-	ctx, cancel := context.WithCancelCause(context.Background())
+	ctx, cancel := context.Background(), func(error) {}
 	if mk := s.t.ConnContext; mk != nil {
+		ctx, cancel = context.WithCancelCause(ctx) // the connection's own begins with what mk makes of it
 		c, err := mk(ctx, info)
 		if err != nil {
 			cancel(err)
@@ -317,6 +318,7 @@ func (s *server) start(f firstPacket, conf *Config, ctx context.Context, cancel 
 	if err != nil {
 		return err
 	}
+	dst := f.dst // all of f would be kept as long as the connection
 	c, err := newConn(connParams{
 		transport:     s.t,
 		config:        conf,
@@ -335,7 +337,7 @@ func (s *server) start(f firstPacket, conf *Config, ctx context.Context, cancel 
 		done: func(c *Conn, err error) {
 			// It has given back the IDs it chose. This one the client chose, or the
 			// Retry, and by now it may be another connection's.
-			s.t.removeIDOf(f.dst, c)
+			s.t.removeIDOf(dst, c)
 			s.forget(c)
 			cancel(err)
 		},
