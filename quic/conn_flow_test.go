@@ -552,3 +552,26 @@ func TestAllowConnectionWindowIncrease(t *testing.T) {
 		})
 	}
 }
+
+// Credit comes all the time where a stream is long: it costs no memory.
+func TestCreditAllocates(t *testing.T) {
+	eachRole(t, func(t *testing.T, volley role) {
+		p := newActor(t, volley).handshake()
+		s := p.open(uni)
+		credit := int64(1 << 20)
+		var b []byte
+		n := testing.AllocsPerRun(100, func() {
+			credit++
+			b = wire.MaxData{Max: credit}.Append(b[:0])
+			b = wire.MaxStreamData{ID: int64(s.StreamID()), Max: credit}.Append(b)
+			p.c.mu.Lock()
+			defer p.c.mu.Unlock()
+			if eliciting, err := p.c.frames(b, wire.OneRTT, time.Now(), nil); !eliciting || err != nil {
+				t.Error(eliciting, err)
+			}
+		})
+		if n > 0 {
+			t.Errorf("%v allocations for two frames", n)
+		}
+	})
+}

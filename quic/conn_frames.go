@@ -39,6 +39,20 @@ func (c *Conn) frames(b []byte, pt wire.PacketType, now time.Time, mem stream.Me
 				c.ackIn = f.Ranges
 				err = c.onAck(sp, &f, now)
 			}
+		// Credit comes all the time where a stream is long. By way of an interface, as the
+		// other frames, it would be an allocation each time.
+		case t == wire.FrameMaxData && (pt == wire.OneRTT || pt == wire.ZeroRTT):
+			var f wire.MaxData
+			if f, n, err = wire.ParseMaxData(b); err == nil {
+				c.onMaxData(f)
+			}
+			eliciting = true
+		case t == wire.FrameMaxStreamData && (pt == wire.OneRTT || pt == wire.ZeroRTT):
+			var f wire.MaxStreamData
+			if f, n, err = wire.ParseMaxStreamData(b); err == nil {
+				err = c.onMaxStreamData(f)
+			}
+			eliciting = true
 		default:
 			var typ uint64
 			if typ, _, err = wire.FrameType(b); err != nil {
@@ -119,12 +133,6 @@ func (c *Conn) onFrame(sp recovery.Space, f wire.Frame, now time.Time) error {
 		return c.onResetStreamAt(f)
 	case wire.StopSending:
 		return c.onStopSending(f)
-	case wire.MaxData:
-		if c.snd.SetCredit(f.Max) {
-			c.snd.WakeAskers()
-		}
-	case wire.MaxStreamData:
-		return c.onMaxStreamData(f)
 	case wire.MaxStreams:
 		c.streams.setLimit(f.Uni, f.Max)
 	case wire.StreamsBlocked:
@@ -199,6 +207,12 @@ func (c *Conn) onStopSending(f wire.StopSending) error {
 	}
 	s.send.StopSending(f.Code)
 	return nil
+}
+
+func (c *Conn) onMaxData(f wire.MaxData) {
+	if c.snd.SetCredit(f.Max) {
+		c.snd.WakeAskers()
+	}
 }
 
 func (c *Conn) onMaxStreamData(f wire.MaxStreamData) error {

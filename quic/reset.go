@@ -6,6 +6,8 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
+	"hash"
+	"sync"
 
 	"github.com/quic-go/quic-go/qlog"
 
@@ -28,7 +30,11 @@ const (
 // ones that we got.
 type resetKeys struct {
 	send bool // stateless resets are to be sent
-	key  [32]byte
+
+	mu  sync.Mutex // a leaf; guards what follows
+	mac hash.Hash  // keyed
+	buf []byte     // what mac reads and writes
+
 	// blind is a block cipher with a random key. Tokens are stored and looked up
 	// encrypted, so that the time a look-up takes says nothing about them (RFC 9000
 	// §10.3.1).
@@ -39,12 +45,13 @@ type resetKeys struct {
 // and stateless resets are not sent.
 func newResetKeys(key *StatelessResetKey) *resetKeys {
 	k := &resetKeys{send: key != nil}
-	if key != nil {
-		k.key = *key
-	} else {
-		rand.Read(k.key[:])
-	}
 	var secret [32]byte
+	if key != nil {
+		secret = *key
+	} else {
+		rand.Read(secret[:])
+	}
+	k.mac = hmac.New(sha256.New, secret[:])
 	rand.Read(secret[:])
 	block, err := aes.NewCipher(secret[:])
 	if err != nil {
@@ -56,9 +63,13 @@ func newResetKeys(key *StatelessResetKey) *resetKeys {
 
 // token is what proves that we are the one who gave out id (RFC 9000 §10.3.2).
 func (k *resetKeys) token(id ConnectionID) (tok [resetTokenLen]byte) {
-	h := hmac.New(sha256.New, k.key[:])
-	h.Write(connIDBytes(&id))
-	copy(tok[:], h.Sum(nil))
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.buf = append(k.buf[:0], connIDBytes(&id)...)
+	k.mac.Reset()
+	k.mac.Write(k.buf)
+	k.buf = k.mac.Sum(k.buf[:0])
+	copy(tok[:], k.buf)
 	return tok
 }
 

@@ -26,6 +26,16 @@ func TestStatelessResetTokens(t *testing.T) {
 	}
 }
 
+// A token is made whenever the peer gets another connection ID, which is all the time
+// while it moves data.
+func TestStatelessResetTokenAllocates(t *testing.T) {
+	keys, id := newResetKeys(nil), ConnectionIDFromBytes([]byte("abcd"))
+	keys.token(id) // makes what is kept
+	if n := testing.AllocsPerRun(100, func() { keys.token(id) }); n > 0 {
+		t.Errorf("%v allocations for a token", n)
+	}
+}
+
 func TestStatelessResetIsRecognized(t *testing.T) {
 	d := newDemuxTest(t, 4)
 	c := new(Conn)
