@@ -214,21 +214,36 @@ func (t *Train) split(k int, u *Train) {
 	t.N = k
 }
 
-// trains are recycled through a short list per connection and, beyond that,
+// Trains are recycled through a short list per connection and, beyond that,
 // one pool for all, so that a connection does not keep its peak's memory.
 const maxFree = 64
 
-var pool = sync.Pool{New: func() any { return new(Train) }}
+var pool sync.Pool
 
-// NewTrain returns an empty train. Its Extra may have capacity from an earlier
-// use: append to it.
+// New ones are made several at a time, each with room for as many extras as most have:
+// there are thousands where much is in flight.
+type newTrains [8]struct {
+	Train
+	extra [2]Extra
+}
+
+// NewTrain returns an empty train. Its Extra has capacity: append to it.
 func (r *Recovery) NewTrain() *Train {
-	if n := len(r.free); n > 0 {
-		t := r.free[n-1]
-		r.free = r.free[:n-1]
-		return t
+	if len(r.free) == 0 {
+		if t, _ := pool.Get().(*Train); t != nil {
+			return t
+		}
+		ts := new(newTrains)
+		for i := range ts {
+			t := &ts[i]
+			t.Extra = t.extra[:0]
+			r.free = append(r.free, &t.Train)
+		}
 	}
-	return pool.Get().(*Train)
+	n := len(r.free)
+	t := r.free[n-1]
+	r.free = r.free[:n-1]
+	return t
 }
 
 func (r *Recovery) recycle(t *Train) {
