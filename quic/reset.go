@@ -33,7 +33,7 @@ type resetKeys struct {
 
 	mu  sync.Mutex // a leaf; guards what follows
 	mac hash.Hash  // keyed
-	buf []byte     // what mac reads and writes
+	buf []byte     // what mac and blind read and write: it would be allocated each time
 
 	// blind is a block cipher with a random key. Tokens are stored and looked up
 	// encrypted, so that the time a look-up takes says nothing about them (RFC 9000
@@ -74,7 +74,11 @@ func (k *resetKeys) token(id ConnectionID) (tok [resetTokenLen]byte) {
 }
 
 func (k *resetKeys) hide(tok []byte) (hidden [resetTokenLen]byte) {
-	k.blind.Encrypt(hidden[:], tok)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.buf = append(k.buf[:0], tok...)
+	k.blind.Encrypt(k.buf, k.buf)
+	copy(hidden[:], k.buf)
 	return hidden
 }
 
