@@ -553,17 +553,20 @@ func TestAllowConnectionWindowIncrease(t *testing.T) {
 	}
 }
 
-// Credit comes all the time where a stream is long: it costs no memory.
-func TestCreditAllocates(t *testing.T) {
+// Credit and connection IDs come all the time where a stream is long: to take them in costs
+// no memory.
+func TestFrequentFramesAllocate(t *testing.T) {
 	eachRole(t, func(t *testing.T, volley role) {
 		p := newActor(t, volley).handshake()
 		s := p.open(uni)
 		credit := int64(1 << 20)
+		id := wire.NewConnectionID{Seq: 1, ID: []byte("1234"), ResetToken: [16]byte{1}}
 		var b []byte
 		n := testing.AllocsPerRun(100, func() {
 			credit++
 			b = wire.MaxData{Max: credit}.Append(b[:0])
 			b = wire.MaxStreamData{ID: int64(s.StreamID()), Max: credit}.Append(b)
+			b = id.Append(b)
 			p.c.mu.Lock()
 			defer p.c.mu.Unlock()
 			if eliciting, err := p.c.frames(b, wire.OneRTT, time.Now(), nil); !eliciting || err != nil {
@@ -571,7 +574,7 @@ func TestCreditAllocates(t *testing.T) {
 			}
 		})
 		if n > 0 {
-			t.Errorf("%v allocations for two frames", n)
+			t.Errorf("%v allocations for three frames", n)
 		}
 	})
 }

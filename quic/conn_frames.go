@@ -39,8 +39,8 @@ func (c *Conn) frames(b []byte, pt wire.PacketType, now time.Time, mem stream.Me
 				c.ackIn = f.Ranges
 				err = c.onAck(sp, &f, now)
 			}
-		// Credit comes all the time where a stream is long. By way of an interface, as the
-		// other frames, it would be an allocation each time.
+		// Credit comes all the time where a stream is long, and so do connection IDs. By way
+		// of an interface, as the other frames, each would be an allocation.
 		case t == wire.FrameMaxData && (pt == wire.OneRTT || pt == wire.ZeroRTT):
 			var f wire.MaxData
 			if f, n, err = wire.ParseMaxData(b); err == nil {
@@ -51,6 +51,12 @@ func (c *Conn) frames(b []byte, pt wire.PacketType, now time.Time, mem stream.Me
 			var f wire.MaxStreamData
 			if f, n, err = wire.ParseMaxStreamData(b); err == nil {
 				err = c.onMaxStreamData(f)
+			}
+			eliciting = true
+		case t == wire.FrameNewConnectionID && (pt == wire.OneRTT || pt == wire.ZeroRTT):
+			var f wire.NewConnectionID
+			if f, n, err = wire.ParseNewConnectionID(b); err == nil {
+				err = c.onNewConnectionID(f)
 			}
 			eliciting = true
 		default:
@@ -144,8 +150,6 @@ func (c *Conn) onFrame(sp recovery.Space, f wire.Frame, now time.Time) error {
 	case wire.StreamDataBlocked:
 		_, err := c.streams.receiver(f.ID, wire.FrameStreamDataBlocked)
 		return err
-	case wire.NewConnectionID:
-		return c.onNewConnectionID(f)
 	case wire.RetireConnectionID:
 		return c.onRetireConnectionID(f)
 	case wire.PathChallenge:

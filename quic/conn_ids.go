@@ -40,10 +40,11 @@ type goneID struct {
 }
 
 type remoteID struct {
-	seq   int64
-	id    ConnectionID
-	token *[16]byte
-	used  bool // on a path; it is not for another one (RFC 9000 §9.5)
+	seq      int64
+	id       ConnectionID
+	token    [16]byte // if hasToken: for stateless resets
+	hasToken bool
+	used     bool // on a path; it is not for another one (RFC 9000 §9.5)
 }
 
 func (ids *connIDs) init(src, dst ConnectionID) {
@@ -124,8 +125,8 @@ func (ids *connIDs) all() (all []ConnectionID) {
 
 func (ids *connIDs) resetTokens() (all [][16]byte) {
 	for _, r := range ids.remote {
-		if r.token != nil {
-			all = append(all, *r.token)
+		if r.hasToken {
+			all = append(all, r.token)
 		}
 	}
 	return all
@@ -135,7 +136,7 @@ func (ids *connIDs) resetTokens() (all [][16]byte) {
 func (ids *connIDs) setResetToken(seq int64, token [16]byte, c *Conn) {
 	for i := range ids.remote {
 		if r := &ids.remote[i]; r.seq == seq {
-			r.token = &token
+			r.token, r.hasToken = token, true
 			if seq == ids.active {
 				c.transport.addResetToken(token, c)
 			}
@@ -185,7 +186,7 @@ func (c *Conn) onNewConnectionID(f wire.NewConnectionID) error {
 		r := &ids.remote[i]
 		same := string(connIDBytes(&r.id)) == string(f.ID)
 		if r.seq == f.Seq {
-			if !same || r.token != nil && *r.token != f.ResetToken {
+			if !same || r.hasToken && r.token != f.ResetToken {
 				return violation(wire.FrameNewConnectionID, "a sequence number was used for two connection IDs")
 			}
 			known = true
@@ -198,8 +199,7 @@ func (c *Conn) onNewConnectionID(f wire.NewConnectionID) error {
 		return c.retireRemote(f.Seq)
 	}
 	if !known && !ids.spent.contains(f.Seq) { // else a copy came late
-		token := f.ResetToken
-		ids.remote = append(ids.remote, remoteID{seq: f.Seq, id: ConnectionIDFromBytes(f.ID), token: &token})
+		ids.remote = append(ids.remote, remoteID{seq: f.Seq, id: ConnectionIDFromBytes(f.ID), token: f.ResetToken, hasToken: true})
 	}
 	if f.RetirePriorTo > ids.retired {
 		if !slices.ContainsFunc(ids.remote, func(r remoteID) bool { return r.seq >= f.RetirePriorTo }) {
@@ -214,7 +214,7 @@ func (c *Conn) onNewConnectionID(f wire.NewConnectionID) error {
 			if r.seq >= ids.retired {
 				continue
 			}
-			c.dropResetToken(r.token)
+			c.dropResetToken(&r)
 			ids.remote = slices.Delete(ids.remote, i, i+1)
 			i--
 			if err := c.retireRemote(r.seq); err != nil {
@@ -316,8 +316,8 @@ func (c *Conn) takeID(q *path) bool {
 func (c *Conn) putID(q *path, r *remoteID) {
 	r.used = true
 	q.seq = r.seq
-	if r.token != nil {
-		q.transport.addResetToken(*r.token, c)
+	if r.hasToken {
+		q.transport.addResetToken(r.token, c)
 	}
 }
 
@@ -335,7 +335,7 @@ func (c *Conn) releaseID(q *path) {
 			return
 		}
 	}
-	c.dropResetToken(r.token)
+	c.dropResetToken(r)
 	c.ids.remote = slices.DeleteFunc(c.ids.remote, func(o remoteID) bool { return o.seq == seq })
 	c.ids.spent.add(seq, seq)
 	if err := c.retireRemote(seq); err != nil {
@@ -343,10 +343,10 @@ func (c *Conn) releaseID(q *path) {
 	}
 }
 
-func (c *Conn) dropResetToken(token *[16]byte) {
-	if token != nil {
+func (c *Conn) dropResetToken(r *remoteID) {
+	if r.hasToken {
 		for _, t := range c.paths.transports {
-			t.removeResetToken(*token)
+			t.removeResetToken(r.token)
 		}
 	}
 }

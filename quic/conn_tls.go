@@ -292,7 +292,7 @@ func (c *Conn) onParams(b []byte) error {
 		}
 		if a := p.PreferredAddress; a != nil {
 			// Its ID counts, whether or not it is used (RFC 9000 §5.1.1).
-			c.ids.remote = append(c.ids.remote, remoteID{seq: 1, id: ConnectionIDFromBytes(a.ConnID), token: &a.ResetToken})
+			c.ids.remote = append(c.ids.remote, remoteID{seq: 1, id: ConnectionIDFromBytes(a.ConnID), token: a.ResetToken, hasToken: true})
 		}
 	}
 	if err := c.checkEarlyParams(p); err != nil {
