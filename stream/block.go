@@ -20,6 +20,7 @@ var classSize = [classes]int{1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10}
 var (
 	blockPools [classes]sync.Pool
 	ownedPool  sync.Pool // headers of owned blocks
+	freshPool  sync.Pool // headers that are to get memory
 )
 
 // audit, set by tests only, sees every block as it leaves the pool and as it
@@ -55,13 +56,27 @@ func Get(n int) *Block {
 		if x := blockPools[c].Get(); x != nil {
 			b = x.(*Block)
 		} else {
-			b = &Block{buf: make([]byte, classSize[c]), class: int8(c)}
+			b = fresh()
+			b.buf, b.class = make([]byte, classSize[c]), int8(c)
 		}
 	}
 	if audit != nil {
 		audit(b, true)
 	}
 	return b
+}
+
+// fresh is a new block without memory. They are made several at a time: there are
+// thousands where much is in flight, or waits to be read.
+func fresh() *Block {
+	if b, _ := freshPool.Get().(*Block); b != nil {
+		return b
+	}
+	bs := new([16]Block)
+	for i := range bs[1:] {
+		freshPool.Put(&bs[1+i])
+	}
+	return &bs[0]
 }
 
 // own links foreign memory as a block.

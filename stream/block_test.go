@@ -41,3 +41,20 @@ func TestQueueInsertOverEmptyEntries(t *testing.T) {
 		}
 	}
 }
+
+// A block whose memory has to be made costs little more than that.
+func TestGetAllocates(t *testing.T) {
+	const blocks = 160
+	var all []*Block
+	n := testing.AllocsPerRun(5, func() {
+		for range blocks {
+			all = append(all, Get(1<<10))
+		}
+	})
+	if n > blocks*5/4 && !raceEnabled {
+		t.Errorf("%v allocations for %d blocks", n, blocks)
+	}
+	for _, b := range all {
+		b.Release()
+	}
+}
