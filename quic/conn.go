@@ -99,7 +99,7 @@ type Conn struct {
 	tokenKey string // for the TokenStore
 	ids      connIDs
 
-	spaces [recovery.NumSpaces]space
+	spaces [recovery.NumSpaces]*space // nil: its keys are thrown away
 	rec    *recovery.Recovery
 	cc     congestion.Controller
 	pacer  *congestion.Pacer
@@ -159,12 +159,11 @@ const (
 
 // space is one packet number space. The 1-RTT keys are not here: see Conn.oneRTT.
 type space struct {
-	opener    *protect.Opener
-	sealer    *protect.Sealer
-	acks      ackState
-	send      cryptoSend
-	recv      cryptoRecv
-	discarded bool
+	opener *protect.Opener
+	sealer *protect.Sealer
+	acks   ackState
+	send   cryptoSend
+	recv   cryptoRecv
 }
 
 // connParams is what a connection begins with.
@@ -232,7 +231,7 @@ func newConn(p connParams) (*Conn, error) {
 	})
 	c.setGrease(p.greased)
 	for i := range c.spaces {
-		c.spaces[i].acks = newAckState()
+		c.spaces[i] = &space{acks: newAckState()}
 	}
 	c.spaces[recovery.App].send.ready = func() { c.control.crypto = true }
 	c.flow.init(p.config)
@@ -404,7 +403,7 @@ func (c *Conn) nextTimer() (t time.Time) {
 	if !c.snd.Held() { // else the socket wakes us
 		first(c.snd.Timer())
 		for i := range c.spaces {
-			if sp := &c.spaces[i]; !sp.discarded {
+			if sp := c.spaces[i]; sp != nil {
 				first(sp.acks.deadline)
 			}
 		}
@@ -455,7 +454,11 @@ func (c *Conn) tick(now time.Time) (over bool) {
 		}
 		if probe, sp := c.rec.OnTimer(now); probe {
 			if sp != recovery.App {
-				c.spaces[recovery.Initial].send.probed, c.spaces[recovery.Handshake].send.probed = 0, 0
+				for _, s := range c.spaces[:recovery.App] {
+					if s != nil {
+						s.send.probed = 0
+					}
+				}
 			} else {
 				c.mtu.timedOut(now)
 			}

@@ -288,8 +288,8 @@ func (c *Conn) closeKey(sp recovery.Space) (sealer *protect.Sealer, phase bool) 
 		}
 		return c.oneRTT.SealKey()
 	}
-	s := &c.spaces[sp]
-	if s.discarded || sp == recovery.Initial && c.isClient && c.spaces[recovery.Handshake].sealer != nil {
+	s := c.spaces[sp]
+	if s == nil || sp == recovery.Initial && c.isClient && c.spaces[recovery.Handshake].sealer != nil {
 		return nil, false // a client knows that the server has Handshake keys
 	}
 	return s.sealer, false

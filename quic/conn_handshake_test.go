@@ -15,6 +15,7 @@ import (
 	"github.com/quic-go/quic-go/quicvarint"
 
 	"github.com/volley-quic/volley/internal/recovery"
+	"github.com/volley-quic/volley/internal/udp"
 	"github.com/volley-quic/volley/internal/wire"
 )
 
@@ -105,6 +106,38 @@ func TestHandshakeDatagrams(t *testing.T) {
 				t.Errorf("the first datagram is not full: %v", ds[0])
 			}
 		})
+	})
+}
+
+// The end of Handshake keys may arrive together with packets that need them.
+func TestKeyDiscardInOneBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newActor(t, asClient)
+		p.start()
+		p.writeServerFlight()
+		p.collect()
+		p.mustTLS()
+		c, err := p.dialing.result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.c = c
+		p.queue = nil
+		var batch []packet
+		for _, s := range []*packetSpec{
+			p.packet(wire.OneRTT, wire.HandshakeDone{}),
+			p.packet(wire.Handshake, wire.Crypto{Data: []byte("too late")}, rawFrame{0x21}),
+		} {
+			buf := udp.CopyBuffer(p.seal(s, true))
+			batch = append(batch, packet{buf: buf, data: buf.Bytes(), segment: len(buf.Bytes()),
+				remote: hereAddr.AddrPort(), remoteAddr: hereAddr, at: time.Now(), via: p.transport})
+		}
+		c.deliver(batch)
+		p.collect()
+		p.wantAlive("the second packet is not looked at")
+		if !c.confirmed {
+			t.Error("the handshake is not confirmed")
+		}
 	})
 }
 

@@ -51,7 +51,7 @@ func (c *Conn) sendLongDatagram(now time.Time) bool {
 		c.mu.Unlock()
 		return false
 	}
-	if c.spaces[recovery.Initial].discarded && c.spaces[recovery.Handshake].discarded {
+	if c.spaces[recovery.Initial] == nil && c.spaces[recovery.Handshake] == nil {
 		c.mu.Unlock()
 		return false
 	}
@@ -146,8 +146,8 @@ func (c *Conn) transmitLong(d *longDatagram) bool {
 		}
 		for _, p := range d.packets[:d.n] {
 			c.rec.OnUnsent(p.sp, p.pn, p.pn)
-			if a := &c.spaces[p.sp].acks; len(a.got) > 0 {
-				a.at = true
+			if s := c.spaces[p.sp]; s != nil && len(s.acks.got) > 0 {
+				s.acks.at = true
 			}
 		}
 		c.mtu.tooLarge(len(d.buf), time.Now())
@@ -172,8 +172,8 @@ func (c *Conn) awaitSocket(u *udp.Conn) {
 
 // longDue reports whether a space has something to send now.
 func (c *Conn) longDue(sp recovery.Space, now time.Time) bool {
-	s := &c.spaces[sp]
-	if s.discarded || s.sealer == nil {
+	s := c.spaces[sp]
+	if s == nil || s.sealer == nil {
 		return false
 	}
 	if s.acks.due(now) || c.rec.Probes(sp) > 0 {
@@ -185,7 +185,7 @@ func (c *Conn) longDue(sp recovery.Space, now time.Time) bool {
 // appendLong appends one packet of a space, with an ACK, handshake bytes, and a PING
 // if a probe has nothing else.
 func (c *Conn) appendLong(d *longDatagram, sp recovery.Space, size int, now time.Time) bool {
-	s := &c.spaces[sp]
+	s := c.spaces[sp]
 	typ := wire.Initial
 	var token []byte
 	if sp == recovery.Handshake {

@@ -390,8 +390,8 @@ func (c *Conn) longPacket(p *packet, h wire.LongHeader, b []byte) {
 		c.dropped(b, qlog.PacketDropUnexpectedPacket)
 		return
 	}
-	s := &c.spaces[sp]
-	if s.discarded {
+	s := c.spaces[sp]
+	if s == nil {
 		c.dropped(b, qlog.PacketDropKeysUnavailable)
 		return
 	}
@@ -407,7 +407,8 @@ func (c *Conn) longPacket(p *packet, h wire.LongHeader, b []byte) {
 	c.takeOpened() // in order
 	now := time.Now()
 	c.mu.Lock()
-	if c.phase != phaseOpen || !c.acceptable(h, b, &s.acks, pn) {
+	// The packets before it may have brought the end of its keys.
+	if c.phase != phaseOpen || c.spaces[sp] == nil || !c.acceptable(h, b, &s.acks, pn) {
 		c.mu.Unlock()
 		return
 	}
@@ -471,7 +472,7 @@ func (c *Conn) zeroPacket(p *packet, h wire.LongHeader, b []byte) {
 		return
 	}
 	if z.opener == nil {
-		if c.spaces[recovery.Handshake].sealer == nil {
+		if hs := c.spaces[recovery.Handshake]; hs == nil || hs.sealer == nil {
 			c.keep(p, b) // it came before the client's Initial was looked at
 		} else {
 			c.dropped(b, qlog.PacketDropKeysUnavailable)
@@ -513,11 +514,10 @@ func (c *Conn) validate() {
 
 // discard throws a space's keys away (RFC 9001 §4.9).
 func (c *Conn) discard(sp recovery.Space, now time.Time) {
-	s := &c.spaces[sp]
-	if s.discarded {
+	if c.spaces[sp] == nil {
 		return
 	}
-	*s = space{acks: newAckState(), discarded: true}
+	c.spaces[sp] = nil
 	c.rec.Discard(sp, now)
 	if c.qlog != nil {
 		c.qlog.discardedKeys(sp)

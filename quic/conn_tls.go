@@ -23,7 +23,7 @@ func (c *Conn) setInitialKeys(dst ConnectionID) error {
 	if !c.isClient {
 		read, write = client, server
 	}
-	s := &c.spaces[recovery.Initial]
+	s := c.spaces[recovery.Initial]
 	var err error
 	if s.opener, err = protect.NewOpener(tls.TLS_AES_128_GCM_SHA256, read, uint32(c.version)); err != nil {
 		return err
@@ -115,7 +115,7 @@ func (c *Conn) driveTLS() {
 		if c.phase == phaseOpen {
 			p = c.spaces[spaceOfLevel(level)].recv.pop()
 			for sp := range spaceOfLevel(level) {
-				left = left || len(c.spaces[sp].recv.got) > 0
+				left = left || c.spaces[sp] != nil && len(c.spaces[sp].recv.got) > 0
 			}
 		}
 		c.mu.Unlock()
@@ -211,7 +211,7 @@ func (c *Conn) onTLSEvent(ev handshake.Event, newKeys *bool) (err error) {
 	}
 	now := time.Now()
 	sp := spaceOfLevel(ev.Level)
-	s := &c.spaces[sp]
+	s := c.spaces[sp]
 	if c.qlog != nil {
 		c.qlog.tlsEvent(ev)
 	}
