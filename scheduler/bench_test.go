@@ -65,6 +65,30 @@ func turn(s Scheduler, i int) {
 	}
 }
 
+// Of a connection's memory the scheduler takes what the urgencies in use need.
+func TestLevels(t *testing.T) {
+	s := New().(*rfc9218)
+	levels := func() (n int) {
+		for _, l := range s.levels {
+			if l != nil {
+				n++
+			}
+		}
+		return n
+	}
+	if n := levels(); n != 0 {
+		t.Errorf("%d levels without streams", n)
+	}
+	for i := range int64(10) {
+		e := &Entry{ID: i}
+		s.SetPriority(e, int8(i%2), i%3 == 0)
+		s.Ready(e)
+	}
+	if n := levels(); n != 2 {
+		t.Errorf("%d levels for streams of two urgencies", n)
+	}
+}
+
 func TestNoAllocation(t *testing.T) {
 	s := New()
 	es := fill(s, 100, "mixed")

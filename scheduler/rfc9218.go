@@ -18,27 +18,24 @@ func Quantum(n int) Option {
 }
 
 // New returns the scheduler that the package comment describes. No method
-// allocates. Next, Ready, Sent and SetPriority take constant time, as long as
-// no non-incremental stream leaves its line; that takes time logarithmic in the
-// length of the line, amortised. FlightEnd takes constant time for each entry
-// that was passed over.
+// allocates, but when the first stream of an urgency is ready. Next, Ready, Sent
+// and SetPriority take constant time, as long as no non-incremental stream leaves
+// its line; that takes time logarithmic in the length of the line, amortised.
+// FlightEnd takes constant time for each entry that was passed over.
 func New(opts ...Option) Scheduler {
 	s := &rfc9218{quantum: emit.MaxDatagrams}
 	for _, o := range opts {
 		o(s)
 	}
-	for i := range s.levels {
-		s.levels[i].ring.pushBack(&s.levels[i].line)
-	}
 	return s
 }
 
 type rfc9218 struct {
-	quantum int  // what a turn is worth
-	fixed   bool // … by Quantum
-	levels  [LeastUrgent + 1]level
-	busy    uint8 // bit u: level u can name somebody
-	skipped list  // all levels, in the order in which they were passed over
+	quantum int                     // what a turn is worth
+	fixed   bool                    // … by Quantum
+	levels  [LeastUrgent + 1]*level // nil: nobody was ever ready there
+	busy    uint8                   // bit u: level u can name somebody
+	skipped list                    // all levels, in the order in which they were passed over
 }
 
 // level holds the ready entries of one urgency.
@@ -51,6 +48,15 @@ type level struct {
 	// comes and goes has the line's turns, not a fresh one each time.
 	line Entry
 	heap heap // the non-incremental entries
+}
+
+func (s *rfc9218) level(urgency uint8) *level {
+	if s.levels[urgency] == nil {
+		l := new(level)
+		l.ring.pushBack(&l.line)
+		s.levels[urgency] = l
+	}
+	return s.levels[urgency]
 }
 
 func (l *level) busy() bool { return l.ring.n > 1 || l.heap.min != nil }
@@ -72,7 +78,7 @@ func (s *rfc9218) Next() (*Entry, int) {
 	if s.busy == 0 {
 		return nil, 0
 	}
-	l := &s.levels[bits.TrailingZeros8(s.busy)]
+	l := s.levels[bits.TrailingZeros8(s.busy)]
 	e, alone := l.turn()
 	if alone {
 		e.used = 0
@@ -107,7 +113,7 @@ func (s *rfc9218) Sent(e *Entry, datagrams int, more bool) {
 // charge counts n datagrams against e's turn, or the line's, and ends the turn
 // when it is used up.
 func (s *rfc9218) charge(e *Entry, n int) {
-	l := &s.levels[e.urgency]
+	l := s.level(e.urgency)
 	if !e.incremental {
 		// Also if e left meanwhile: the bytes went out in the line's turn.
 		if l.line.used += n; l.line.used >= s.quantum {
@@ -142,7 +148,7 @@ func (s *rfc9218) FlightEnd() {
 		s.detach(e)
 		s.attach(e)
 		if e.incremental {
-			s.levels[e.urgency].ring.first = e
+			s.level(e.urgency).ring.first = e
 		}
 	}
 }
@@ -168,7 +174,7 @@ func (s *rfc9218) SetPriority(e *Entry, urgency int8, incremental bool) {
 // attach puts e, which is in no list, behind its equals or into the line.
 func (s *rfc9218) attach(e *Entry) {
 	e.state = ready
-	l := &s.levels[e.urgency]
+	l := s.level(e.urgency)
 	if e.incremental {
 		l.ring.pushBack(e)
 	} else {
@@ -179,7 +185,7 @@ func (s *rfc9218) attach(e *Entry) {
 
 // detach takes e out of wherever it is and leaves its used count alone.
 func (s *rfc9218) detach(e *Entry) {
-	l := &s.levels[e.urgency]
+	l := s.level(e.urgency)
 	switch {
 	case e.state == idle:
 		return
