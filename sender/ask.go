@@ -333,13 +333,14 @@ func (a *asker) place() {
 }
 
 // alone reports whether an in-place asker comes back at once, and no other stream has
-// anything that might have to wait for its source then.
+// anything that might have to wait for its source then: if that is slow while the flight is
+// empty, nobody would look.
 func (a *asker) alone() bool {
-	others := a.st.x.pressing
+	others, x := a.st.x.pressing, a.st.x
 	if a.st.presses {
 		others--
 	}
-	return others == 0 && a.turn && a.wants()
+	return others == 0 && x.unsent == a.st.send.Unsent() && a.turn && a.wants()
 }
 
 // askPass asks for what the next pass carries, into a block of the stream's.

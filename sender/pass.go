@@ -282,7 +282,7 @@ func (x *Sender) pass(f *Flight, st *Stream, most int) (slots int) {
 	x.latest = st
 	if slots >= x.passSlots() {
 		x.bulk = st
-		st.press(!st.onlyNewBytes() && st.send.HasPending())
+		st.press(st.pending() && !st.onlyNewBytes())
 	}
 	return slots
 }

@@ -1,0 +1,108 @@
+package sender
+
+import (
+	"io"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/volley-quic/volley/emit"
+	"github.com/volley-quic/volley/internal/udp"
+)
+
+// A source in place that falls asleep after some flights holds up nobody for longer than it
+// may, however urgent its stream is: neither what less urgent streams have at hand, and have
+// waited with for more, nor their sources.
+func TestUrgentSourceFallsAsleep(t *testing.T) {
+	const pace = 2 * time.Millisecond // of flights: slower than anybody waits
+	for what, begin := range map[string]func(c *conn, s *testStream) (n int){
+		"the rest of a bulk writer's": func(c *conn, s *testStream) (n int) {
+			s.Write(bytesOf(4, 0, 60_000))
+			return 60_000
+		},
+		"what a source has given": func(c *conn, s *testStream) (n int) {
+			c.do(func() { s.st.SetTuning(emit.Tuning{Mode: emit.Scatter}) })
+			src := c.source(s, plenty)
+			src.answer = func(k call) (int, error) {
+				if len(src.calls) > 2 {
+					time.Sleep(10 * time.Second)
+				}
+				n += k.n
+				return src.all(k)
+			}
+			c.start(s, src, 0, -1, false)
+			synctest.Wait()
+			return n
+		},
+		"what a source in place gives": func(c *conn, s *testStream) (n int) {
+			c.do(func() { s.st.SetTuning(emit.Tuning{Mode: emit.Lend}) })
+			c.do(func() { c.cc.bytes = 60_000 })
+			c.start(s, c.source(s, 100_000), 0, -1, false)
+			synctest.Wait()
+			c.do(func() { c.cc.bytes = plenty })
+			return 100_000
+		},
+		"what a source in place gives after it was robbed": func(c *conn, s *testStream) (n int) {
+			c.do(func() { s.st.SetTuning(emit.Tuning{Mode: emit.Lend}) })
+			src := c.source(s, 100_000)
+			src.answer = func(k call) (int, error) {
+				if len(src.calls) == 1 {
+					time.Sleep(2 * patience)
+					// There is room for what it gives, and for no more until that has left.
+					c.do(func() { c.cc.bytes = c.rec.BytesInFlight() + 10*c.x.size + 1 })
+				}
+				return src.all(k)
+			}
+			c.start(s, src, 0, -1, false)
+			synctest.Wait()
+			c.open(8, plenty).Write(bytesOf(8, 0, 10))
+			time.Sleep(2 * patience)
+			synctest.Wait()
+			return 100_000
+		},
+	} {
+		for _, m := range modes {
+			if m.Mode == emit.Scatter {
+				continue
+			}
+			t.Run(what+", "+name(m), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					c := newConn(t, setup{dst: 4})
+					c.serve(rtt, nil)
+					urgent, s := c.open(0, plenty), c.open(4, plenty)
+					c.do(func() {
+						urgent.st.SetTuning(m)
+						c.x.SetPriority(urgent.st, 1, false)
+					})
+					var begun atomic.Bool
+					var flights atomic.Int64
+					c.send = func(udp.Sending) udp.Verdict {
+						if c.peer.bytes(8) > 0 || begun.Load() {
+							time.Sleep(pace)
+							c.do(func() { c.cc.bytes = plenty })
+							flights.Add(1)
+						}
+						return udp.Verdict{}
+					}
+					n := begin(c, s)
+					begun.Store(true)
+					src, asleep, slept := c.source(urgent, plenty), make(chan bool), false
+					src.answer = func(k call) (int, error) {
+						if flights.Load() > 4 && !slept { // at the beginning of one
+							slept = true
+							close(asleep)
+							time.Sleep(10 * time.Second)
+						}
+						return src.all(k)
+					}
+					c.start(urgent, src, 0, -1, false)
+					<-asleep
+					c.arrives("less urgent", 4, n, false, patience+3*pace)
+					c.stop(io.EOF)
+					time.Sleep(time.Minute)
+				})
+			})
+		}
+	}
+}
