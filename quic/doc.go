@@ -19,8 +19,8 @@
 // 9002) with CUBIC or NewReno (Config.CongestionControl), datagrams (RFC 9221), streams
 // that are reset but for their beginning (RESET_STREAM_AT, see
 // [SendStream.SetReliableBoundary]), preferred addresses (Config.PreferredAddresses),
-// greasing of the QUIC bit (RFC 9287), and ACK frequency (draft-ietf-quic-ack-frequency). It does not have compatible version negotiation (RFC
-// 9368) and HTTP/3.
+// greasing of the QUIC bit (RFC 9287), and ACK frequency (draft-ietf-quic-ack-frequency).
+// It does not have compatible version negotiation (RFC 9368) and HTTP/3.
 //
 // # Errors
 //
