@@ -1,6 +1,9 @@
 package stream
 
-import "sync"
+import (
+	"sync"
+	"unsafe"
+)
 
 // The size classes of pooled blocks. 1 KiB so that a short message pins
 // little, 64 KiB for bulk writes, 256 KiB for a pass of jumbo datagrams.
@@ -17,10 +20,11 @@ const (
 
 var classSize = [classes]int{1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10}
 
+// Blocks and their memory are pooled apart: a block that is in use keeps those alive that
+// were made with it, and must not keep their memory.
 var (
-	blockPools [classes]sync.Pool
-	ownedPool  sync.Pool // headers of owned blocks
-	freshPool  sync.Pool // headers that are to get memory
+	blockPool sync.Pool
+	memPools  [classes]sync.Pool // the first bytes
 )
 
 // audit, set by tests only, sees every block as it leaves the pool and as it
@@ -48,17 +52,13 @@ func Get(n int) *Block {
 	for c < classes && classSize[c] < n {
 		c++
 	}
-	var b *Block
-	switch {
-	case c == classes:
-		b = &Block{buf: make([]byte, n), class: unpooled}
-	default:
-		if x := blockPools[c].Get(); x != nil {
-			b = x.(*Block)
-		} else {
-			b = fresh()
-			b.buf, b.class = make([]byte, classSize[c]), int8(c)
-		}
+	b := newBlock()
+	if c == classes {
+		b.buf, b.class = make([]byte, n), unpooled
+	} else if p, _ := memPools[c].Get().(*byte); p != nil {
+		b.buf, b.class = unsafe.Slice(p, classSize[c]), int8(c)
+	} else {
+		b.buf, b.class = make([]byte, classSize[c]), int8(c)
 	}
 	if audit != nil {
 		audit(b, true)
@@ -66,26 +66,23 @@ func Get(n int) *Block {
 	return b
 }
 
-// fresh is a new block without memory. They are made several at a time: there are
-// thousands where much is in flight, or waits to be read.
-func fresh() *Block {
-	if b, _ := freshPool.Get().(*Block); b != nil {
+// newBlock is a block without memory. They are made several at a time: there are thousands
+// where much is in flight, or waits to be read.
+func newBlock() *Block {
+	if b, _ := blockPool.Get().(*Block); b != nil {
 		return b
 	}
 	bs := new([16]Block)
 	for i := range bs[1:] {
-		freshPool.Put(&bs[1+i])
+		blockPool.Put(&bs[1+i])
 	}
 	return &bs[0]
 }
 
 // own links foreign memory as a block.
 func own(p []byte, release func()) *Block {
-	b, _ := ownedPool.Get().(*Block)
-	if b == nil {
-		b = &Block{class: unpooled, owned: true}
-	}
-	b.buf, b.release = p, release
+	b := newBlock()
+	b.buf, b.class, b.owned, b.release = p, unpooled, true, release
 	if audit != nil {
 		audit(b, true)
 	}
@@ -109,18 +106,14 @@ func (b *Block) free(h Host) {
 	if audit != nil {
 		audit(b, false)
 	}
-	b.off, b.n, b.live = 0, 0, 0
-	if b.owned {
-		if b.release != nil {
-			h.After(b.release)
-		}
-		b.buf, b.release = nil, nil
-		ownedPool.Put(b)
-		return
+	if b.owned && b.release != nil {
+		h.After(b.release)
 	}
 	if b.class != unpooled {
-		blockPools[b.class].Put(b)
+		memPools[b.class].Put(unsafe.SliceData(b.buf))
 	}
+	*b = Block{}
+	blockPool.Put(b)
 }
 
 // spare is how many more bytes the block takes behind its last one.

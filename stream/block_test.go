@@ -2,7 +2,9 @@ package stream
 
 import (
 	"bytes"
+	"runtime"
 	"testing"
+	"weak"
 )
 
 // A block that is put back may reach over the places of several that are gone, and bytes
@@ -56,5 +58,31 @@ func TestGetAllocates(t *testing.T) {
 	}
 	for _, b := range all {
 		b.Release()
+	}
+}
+
+// A block that is in use keeps nobody else's memory alive.
+func TestBlockInUseKeepsItsOwnMemoryOnly(t *testing.T) {
+	var all [64]*Block
+	for i := range all {
+		all[i] = Get(256 << 10)
+	}
+	var gone []weak.Pointer[byte]
+	for i, b := range all {
+		if i%16 > 0 {
+			gone = append(gone, weak.Make(&b.Bytes()[0]))
+			b.Release()
+		}
+	}
+	for range 3 { // what is in a pool outlives two
+		runtime.GC()
+	}
+	for _, p := range gone {
+		if p.Value() != nil {
+			t.Fatal("memory that was given back is still there")
+		}
+	}
+	for i := 0; i < len(all); i += 16 {
+		all[i].Release()
 	}
 }

@@ -98,31 +98,40 @@ var poison = bytes.Repeat([]byte{0xdb}, 256<<10)
 func watchBlocks(t testing.TB) {
 	var mu sync.Mutex
 	out := make(map[*Block]bool)
+	back := make(map[*byte][]byte) // memory that was given back, by its first byte
+	intact := func(p []byte) {
+		if len(p) <= len(poison) && !bytes.Equal(p, poison[:len(p)]) {
+			t.Errorf("a block of %d bytes was written to after it was given back", len(p))
+		}
+	}
 	audit = func(b *Block, taken bool) {
 		mu.Lock()
 		defer mu.Unlock()
-		was, known := out[b]
-		if taken == was {
+		if taken == out[b] {
 			t.Errorf("block %p: taken %v twice", b, taken)
 		}
 		out[b] = taken
-		switch {
-		case b.owned:
-		case !taken:
+		if b.owned {
+			return
+		}
+		mem := &b.buf[0]
+		if !taken {
 			copy(b.buf, poison)
-		case known && len(b.buf) <= len(poison) && !bytes.Equal(b.buf, poison[:len(b.buf)]):
-			t.Errorf("a block of %d bytes was written to after it was given back", len(b.buf))
+			back[mem] = b.buf
+		} else if p := back[mem]; p != nil {
+			intact(p)
+			delete(back, mem)
 		}
 	}
 	t.Cleanup(func() {
 		audit = nil
 		for b, taken := range out {
-			switch {
-			case taken:
+			if taken {
 				t.Errorf("block of %d bytes at %d was never given back", len(b.buf), b.off)
-			case !b.owned && len(b.buf) <= len(poison) && !bytes.Equal(b.buf, poison[:len(b.buf)]):
-				t.Errorf("a block of %d bytes was written to after it was given back", len(b.buf))
 			}
+		}
+		for _, p := range back {
+			intact(p)
 		}
 	})
 }
