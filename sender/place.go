@@ -179,8 +179,8 @@ func (a *asker) keep(bufs [][]byte, n int) {
 func (x *Sender) outside(f *Flight, call func()) {
 	returned := false
 	x.token.away, x.token.awayAt = f, time.Now()
-	if f.n > 0 {
-		x.host.SetTimer(x.token.patience()) // what is in it waits no longer either
+	if f.n > 0 || x.token.first != nil {
+		x.host.SetTimer(x.token.patience()) // what is in it, or in line, waits no longer either
 	}
 	x.host.Unlock()
 	defer func() {

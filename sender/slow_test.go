@@ -27,8 +27,9 @@ func TestUrgentSourceFallsAsleep(t *testing.T) {
 			src.answer = func(k call) (int, error) {
 				if len(src.calls) > 2 {
 					time.Sleep(10 * time.Second)
+				} else {
+					n += k.n
 				}
-				n += k.n
 				return src.all(k)
 			}
 			c.start(s, src, 0, -1, false)
@@ -69,7 +70,7 @@ func TestUrgentSourceFallsAsleep(t *testing.T) {
 			t.Run(what+", "+name(m), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					c := newConn(t, setup{dst: 4})
-					c.serve(rtt, nil)
+					c.serve(time.Second, nil)
 					urgent, s := c.open(0, plenty), c.open(4, plenty)
 					c.do(func() {
 						urgent.st.SetTuning(m)
@@ -98,11 +99,48 @@ func TestUrgentSourceFallsAsleep(t *testing.T) {
 					}
 					c.start(urgent, src, 0, -1, false)
 					<-asleep
-					c.arrives("less urgent", 4, n, false, patience+3*pace)
+					c.arrives("less urgent", 4, n, false, 10*pace)
 					c.stop(io.EOF)
 					time.Sleep(time.Minute)
 				})
 			})
 		}
+	}
+}
+
+// Who is in line for the token behind a source in place does not wait for it for longer than
+// it may, though nobody has come since.
+func TestInLineBehindASlowSource(t *testing.T) {
+	for _, m := range modes {
+		if m.Mode == emit.Scatter {
+			continue
+		}
+		t.Run(name(m), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newConn(t, setup{dst: 4})
+				c.serve(time.Second, nil)
+				slow, s := c.open(0, plenty), c.open(4, plenty)
+				c.do(func() {
+					slow.st.SetTuning(m)
+					s.st.SetTuning(m)
+					c.x.take()
+				})
+				src := c.source(slow, 5000)
+				src.answer = func(k call) (int, error) {
+					time.Sleep(10 * time.Second)
+					return src.all(k)
+				}
+				c.start(slow, src, 0, -1, false)
+				synctest.Wait()
+				c.start(s, c.source(s, 5000), 0, -1, false)
+				synctest.Wait()
+				c.do(c.x.release)
+				c.arrives("the next in line", 4, 5000, false, patience)
+				time.Sleep(time.Minute)
+				c.whole(0, 5000, false)
+				c.stop(io.EOF)
+				time.Sleep(time.Second)
+			})
+		})
 	}
 }
