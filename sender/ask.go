@@ -445,14 +445,13 @@ func (a *asker) finish() {
 // push sends the flights that what is at hand fills. Less than one waits for more, a
 // short while, if the source is about to give it: passes gather into a flight.
 func (a *asker) push() {
-	x := a.st.x
-	full := x.unsent / x.flightBytes()
-	if full == 0 && a.gathers() {
+	if a.gathers() {
 		return
 	}
+	x := a.st.x
 	x.late = time.Time{}
 	a.sent = true
-	if !x.run(max(full, 1), nil) {
+	if !x.run(max(x.unsent/x.flightBytes(), 1), nil) {
 		return
 	}
 	// The rest waits as well, and then there is nothing to wake the connection's
@@ -462,10 +461,11 @@ func (a *asker) push() {
 	}
 }
 
-// gathers reports whether what is at hand waits for what the source gives next.
+// gathers reports whether what is at hand, and fills no flight, waits for what the source
+// gives next.
 func (a *asker) gathers() bool {
 	x := a.st.x
-	return !x.quiet() && a.canGoOn() && !a.ended() && x.wait()
+	return x.unsent < x.flightBytes() && !x.quiet() && a.canGoOn() && !a.ended() && x.wait()
 }
 
 // askAgain asks for lost bytes once more. Only bytes that hash to what was sent

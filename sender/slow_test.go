@@ -108,6 +108,62 @@ func TestUrgentSourceFallsAsleep(t *testing.T) {
 	}
 }
 
+// What fills a flight does not wait for more, whoever sends: here it came, of another source
+// that gives no more for long, while the one that sends had the token.
+func TestFullFlightDoesNotWait(t *testing.T) {
+	for _, m := range modes {
+		if m.Mode != emit.Scatter {
+			continue // it keeps the token for a while
+		}
+		t.Run(name(m), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newConn(t, setup{dst: 4})
+				c.serve(rtt, nil)
+				s, other := c.open(0, plenty), c.open(4, plenty)
+				c.do(func() {
+					s.st.SetTuning(m)
+					other.st.SetTuning(emit.Tuning{Mode: emit.Scatter})
+				})
+				other.SetWriteBuffer(0, 1<<20)
+				ready := make(chan bool)
+				gives := c.source(other, plenty)
+				gives.answer = func(k call) (int, error) {
+					<-ready
+					if len(gives.calls) > 6 {
+						time.Sleep(time.Minute)
+					}
+					return gives.all(k)
+				}
+				c.start(other, gives, 0, -1, false)
+				src := c.source(s, plenty)
+				sent := make(chan bool)
+				src.answer = func(k call) (int, error) {
+					select {
+					case <-sent:
+						time.Sleep(time.Minute)
+					default:
+					}
+					return src.all(k)
+				}
+				c.send = func(udp.Sending) udp.Verdict {
+					select {
+					case <-sent:
+					default:
+						close(ready)
+						time.Sleep(time.Microsecond)
+						close(sent)
+					}
+					return udp.Verdict{}
+				}
+				c.start(s, src, 0, -1, false)
+				c.arrives("a flight", 4, 40*1400, false, lateAfter/5)
+				c.stop(io.EOF)
+				time.Sleep(time.Hour)
+			})
+		})
+	}
+}
+
 // Who is in line for the token behind a source in place does not wait for it for longer than
 // it may, though nobody has come since.
 func TestInLineBehindASlowSource(t *testing.T) {
