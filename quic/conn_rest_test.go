@@ -11,13 +11,21 @@ import (
 	"github.com/volley-quic/volley/internal/wire"
 )
 
-// wantGoroutines expects the connection, the only one there is, to have n goroutines.
+// wantGoroutines expects the connection, the only one in its bubble, to have n goroutines.
 func (p *actor) wantGoroutines(expect string, n int) {
 	p.Helper()
 	synctest.Wait()
 	b := make([]byte, 1<<20)
-	b = b[:runtime.Stack(b, true)]
-	if got := bytes.Count(b, []byte("quic.(*Conn).work(")); got != n {
+	all := bytes.Split(b[:runtime.Stack(b, true)], []byte("\n\n"))
+	// Connections of tests before may have yet to end. The first goroutine is this one.
+	_, bubble, _ := bytes.Cut(all[0][:bytes.IndexByte(all[0], '\n')], []byte("synctest bubble"))
+	got := 0
+	for _, g := range all {
+		if bytes.Contains(g, []byte("quic.(*Conn).work(")) && bytes.HasSuffix(g[:bytes.IndexByte(g, '\n')], bubble) {
+			got++
+		}
+	}
+	if got != n {
 		p.Fatalf("%s: %d goroutines, want %d", expect, got, n)
 	}
 }
