@@ -332,15 +332,18 @@ func (a *asker) place() {
 	}
 }
 
-// alone reports whether an in-place asker comes back at once, and no other stream has
-// anything that might have to wait for its source then: if that is slow while the flight is
-// empty, nobody would look.
-func (a *asker) alone() bool {
-	others, x := a.st.x.pressing, a.st.x
+// alone reports whether an in-place asker comes back at once, and no other stream waits.
+func (a *asker) alone() bool { return a.turn && a.wants() && !a.othersWait() }
+
+// othersWait reports whether other streams have something that might have to wait for an
+// in-place asker's source: if that is slow while the flight is empty, nobody else would look.
+func (a *asker) othersWait() bool {
+	x := a.st.x
+	pressing := x.pressing
 	if a.st.presses {
-		others--
+		pressing--
 	}
-	return others == 0 && x.unsent == a.st.send.Unsent() && a.turn && a.wants()
+	return pressing > 0 || x.unsent > a.st.send.Unsent()
 }
 
 // askPass asks for what the next pass carries, into a block of the stream's.

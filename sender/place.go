@@ -49,7 +49,7 @@ func (x *Sender) fill(f *Flight, a *asker, most int, vector bool) (slots int, mo
 	bufs := a.bufs[:slots]
 	var got int
 	var err error
-	x.outside(f, func() {
+	x.outside(f, a, func() {
 		if vector {
 			got, err = a.vector.ReadVecAt(bufs, off)
 		} else {
@@ -91,7 +91,7 @@ func (x *Sender) borrow(f *Flight, a *asker, most int) (slots int) {
 	}
 	var p []byte
 	var err error
-	x.outside(f, func() { p, err = a.lender.LendAt(off, want) })
+	x.outside(f, a, func() { p, err = a.lender.LendAt(off, want) })
 	p = p[:a.answer(len(p), want, err)]
 	switch {
 	case len(p) == 0 || s.Err() != nil:
@@ -176,11 +176,11 @@ func (a *asker) keep(bufs [][]byte, n int) {
 //
 // If the source does not return (it panicked, or called runtime.Goexit), the flight
 // leaves as it was before, for others' bytes may be in it.
-func (x *Sender) outside(f *Flight, call func()) {
+func (x *Sender) outside(f *Flight, a *asker, call func()) {
 	returned := false
 	x.token.away, x.token.awayAt = f, time.Now()
-	if f.n > 0 || x.token.first != nil {
-		x.host.SetTimer(x.token.patience()) // what is in it, or in line, waits no longer either
+	if f.n > 0 || x.token.first != nil || x.apart || a.othersWait() {
+		x.host.SetTimer(x.token.patience()) // what is in it, in line or at hand waits no longer either
 	}
 	x.host.Unlock()
 	defer func() {

@@ -200,3 +200,49 @@ func TestInLineBehindASlowSource(t *testing.T) {
 		})
 	}
 }
+
+// When the window opens, who is most urgent has the token first. If it is a source in place,
+// and slow, the others wait for it no longer than they may.
+func TestSlowSourceWhenTheWindowOpens(t *testing.T) {
+	for what, begin := range map[string]func(c *conn, s *testStream){
+		"a writer": func(c *conn, s *testStream) { s.Write(bytesOf(4, 0, 5000)) },
+		"a source in place": func(c *conn, s *testStream) {
+			c.do(func() { s.st.SetTuning(emit.Tuning{Mode: emit.Lend}) })
+			c.start(s, c.source(s, 5000), 0, -1, false)
+		},
+	} {
+		for _, m := range modes {
+			if m.Mode == emit.Scatter {
+				continue
+			}
+			t.Run(what+", "+name(m), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					c := newConn(t, setup{dst: 4})
+					c.serve(time.Second, nil)
+					slow, s := c.open(0, plenty), c.open(4, plenty)
+					c.do(func() {
+						slow.st.SetTuning(m)
+						c.x.SetPriority(slow.st, 1, false)
+						c.cc.bytes = 0
+					})
+					src := c.source(slow, 5000)
+					src.answer = func(k call) (int, error) {
+						time.Sleep(10 * time.Second)
+						return src.all(k)
+					}
+					c.start(slow, src, 0, -1, false)
+					synctest.Wait()
+					begin(c, s)
+					synctest.Wait()
+					c.do(func() { c.cc.bytes = plenty })
+					(*host)(c).Wake()
+					c.arrives(what, 4, 5000, false, patience)
+					time.Sleep(time.Minute)
+					c.whole(0, 5000, false)
+					c.stop(io.EOF)
+					time.Sleep(time.Second)
+				})
+			})
+		}
+	}
+}
