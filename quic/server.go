@@ -268,7 +268,8 @@ func (s *server) checkToken(f *firstPacket) tokenVerdict {
 		return tokenBad
 	}
 	f.origDst = ConnectionIDFromBytes(tok.OrigDst)
-	f.retrySrc = &f.dst
+	src := f.dst // the connection keeps it, and not all of f
+	f.retrySrc = &src
 	f.validated = true
 	return tokenRetry
 }

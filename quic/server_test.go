@@ -462,3 +462,21 @@ func TestServerQueueMemory(t *testing.T) {
 		t.Errorf("%d buffers of 64 KiB wait", n)
 	}
 }
+
+// What a token says is kept as long as the connection, and nothing of the packet with it, which
+// may lie in 64 KiB.
+func TestTokenKeepsNoPacket(t *testing.T) {
+	s := &server{tokens: handshake.NewTokens([32]byte{})}
+	id := ConnectionIDFromBytes([]byte("retried"))
+	f := &firstPacket{dst: id}
+	f.remoteAddr = &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}
+	f.header.Dst = id.Bytes()
+	f.header.Token = s.tokens.NewRetry(f.addr(), []byte("original"), id.Bytes())
+	if v := s.checkToken(f); v != tokenRetry {
+		t.Fatalf("the token says %v", v)
+	}
+	f.dst = ConnectionID{}
+	if *f.retrySrc != id {
+		t.Error("what is kept is a part of the packet")
+	}
+}
