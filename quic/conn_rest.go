@@ -37,6 +37,7 @@ func (c *Conn) wakeUp() {
 	signal(c.wake)
 	// In this order: rest looks for the token after it has said that it rests.
 	if c.resting.Load() && c.resting.CompareAndSwap(true, false) {
+		signal(c.wake) // that one may have been heard already, and the connection rest again
 		go c.work()
 	}
 }

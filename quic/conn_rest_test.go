@@ -16,7 +16,11 @@ func (p *actor) wantGoroutines(expect string, n int) {
 	p.Helper()
 	synctest.Wait()
 	b := make([]byte, 1<<20)
-	all := bytes.Split(b[:runtime.Stack(b, true)], []byte("\n\n"))
+	size := runtime.Stack(b, true)
+	for ; size == len(b); size = runtime.Stack(b, true) { // there was more
+		b = make([]byte, 2*len(b))
+	}
+	all := bytes.Split(b[:size], []byte("\n\n"))
 	// Connections of tests before may have yet to end. The first goroutine is this one.
 	_, bubble, _ := bytes.Cut(all[0][:bytes.IndexByte(all[0], '\n')], []byte("synctest bubble"))
 	got := 0
