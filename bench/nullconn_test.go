@@ -83,7 +83,8 @@ func (c *nullConn) open(id int64) (*stream.Send, *sender.Stream) {
 	s := stream.NewSend(id, (*connHost)(c), 1<<60)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	st := c.x.NewStream(s)
+	st := new(sender.Stream)
+	st.Init(c.x, s)
 	c.streams[id] = st
 	return s, st
 }

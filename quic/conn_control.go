@@ -208,7 +208,7 @@ func (c *Conn) appendFrame(f *sender.Flight, q recovery.Frame) bool {
 			return true
 		}
 		if reliable := s.send.ReliableSize(); reliable > 0 {
-			return c.appendResetAt(f, q, s.send, wire.ResetStreamAt{ID: q.ID, Code: code, FinalSize: size, ReliableSize: reliable})
+			return c.appendResetAt(f, q, &s.send, wire.ResetStreamAt{ID: q.ID, Code: code, FinalSize: size, ReliableSize: reliable})
 		}
 		fr := wire.ResetStream{ID: q.ID, Code: code, FinalSize: size}
 		if b := f.Tail(fr.Len()); b != nil {
@@ -421,7 +421,7 @@ func (m *monitor) SendReady(s *stream.Send) {
 		c.control.add(frameStreamBlocked, s.ID())
 	}
 	if s.HasPending() {
-		c.snd.Ready(h.st)
+		c.snd.Ready(&h.st)
 	}
 }
 

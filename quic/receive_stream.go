@@ -10,8 +10,8 @@ import (
 // several goroutines.
 type ReceiveStream struct {
 	conn   *Conn
-	recv   *stream.Recv
 	credit *streamCredit // nil: no release is required
+	recv   stream.Recv
 }
 
 // StreamID returns the stream's ID.

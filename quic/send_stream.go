@@ -25,8 +25,8 @@ func init() {
 // goroutines; writes are taken one after the other.
 type SendStream struct {
 	conn *Conn
-	send *stream.Send
-	st   *sender.Stream
+	send stream.Send
+	st   sender.Stream
 	// wrote: the first write went through the connection's goroutine, so that a
 	// Close right behind it usually leaves in the same frame.
 	wrote bool
@@ -146,7 +146,7 @@ func (s *SendStream) SetPriority(urgency int8, incremental bool) {
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
 	if s.conn.streams.sendByID(s.send.ID()) == s {
-		s.conn.snd.SetPriority(s.st, urgency, incremental)
+		s.conn.snd.SetPriority(&s.st, urgency, incremental)
 		if q := s.conn.qlog; q != nil {
 			q.priority(s.StreamID(), urgency, incremental)
 		}
@@ -254,7 +254,7 @@ func (c *Conn) push(snd *stream.Send) {
 	c.mu.Unlock()
 	// The first write of a stream often has a Close right behind it: through the
 	// connection's goroutine, both usually leave in one frame.
-	wake := first || c.snd.Push(s.st)
+	wake := first || c.snd.Push(&s.st)
 	if wake {
 		c.written.Store(true)
 		if r := c.reads.Load(); r == nil || !r.leaveTo(c) {

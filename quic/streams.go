@@ -24,14 +24,45 @@ const (
 // halves is one stream that is not over yet. One of them is nil if the stream has no
 // such side, or that side has ended.
 type halves struct {
-	send *SendStream
-	recv *ReceiveStream
+	send   *SendStream
+	recv   *ReceiveStream
+	stream *Stream // both, what the application has of a bidirectional stream
 	// counted: opened by the peer, so that its end gives the peer a stream back, but not
 	// before the application has released it, if that is required.
 	counted bool
 	// early: counted no more before its end.
 	early  bool
 	credit *streamCredit // nil: its end is enough
+}
+
+// newHalves makes the sides of stream id that exist on our end. All that a stream is made
+// of is one piece of memory: a request often has a stream of its own.
+func newHalves(id int64, ours bool) *halves {
+	switch {
+	case id&uniBit == 0:
+		m := new(struct {
+			halves
+			both Stream
+			s    SendStream
+			r    ReceiveStream
+		})
+		m.both = Stream{&m.s, &m.r}
+		m.stream, m.send, m.recv = &m.both, &m.s, &m.r
+		return &m.halves
+	case ours:
+		m := new(struct {
+			halves
+			s SendStream
+		})
+		m.send = &m.s
+		return &m.halves
+	}
+	m := new(struct {
+		halves
+		r ReceiveStream
+	})
+	m.recv = &m.r
+	return &m.halves
 }
 
 // streams is a connection's streams. The mutex is held in all methods but those that
@@ -175,23 +206,25 @@ func (ss *streams) ours(id int64) bool { return (id&serverBit == 0) == ss.c.isCl
 
 // make makes the sides of stream id that exist on our end.
 func (ss *streams) make(id int64) *halves {
-	h := &halves{counted: !ss.ours(id)}
+	ours := ss.ours(id)
+	h := newHalves(id, ours)
+	h.counted = !ours
 	if h.counted && ss.c.config.RequireStreamCreditRelease {
 		h.credit = new(streamCredit)
 	}
 	host := (*monitor)(ss.c)
-	if id&uniBit == 0 || ss.ours(id) {
-		s := &SendStream{conn: ss.c, send: stream.NewSend(id, host, ss.sendCredit(id))}
+	if s := h.send; s != nil {
+		s.conn = ss.c
+		s.send.Init(id, host, ss.sendCredit(id))
 		if p := ss.c.params; p != nil && p.ResetStreamAt {
 			s.send.AllowResetAt()
 		}
-		s.st = ss.c.snd.NewStream(s.send)
-		h.send = s
+		s.st.Init(ss.c.snd, &s.send)
 	}
-	if id&uniBit == 0 || !ss.ours(id) {
+	if r := h.recv; r != nil {
+		r.conn, r.credit = ss.c, h.credit
 		cf := ss.c.config
-		h.recv = &ReceiveStream{conn: ss.c, credit: h.credit, recv: stream.NewRecv(id, host,
-			int64(cf.InitialStreamReceiveWindow), int64(max(cf.InitialStreamReceiveWindow, cf.MaxStreamReceiveWindow)))}
+		r.recv.Init(id, host, int64(cf.InitialStreamReceiveWindow), int64(max(cf.InitialStreamReceiveWindow, cf.MaxStreamReceiveWindow)))
 	}
 	ss.open[id] = h
 	return h
@@ -232,7 +265,7 @@ func (ss *streams) accept(id int64, k int) {
 	if k == uni {
 		ss.uniQueue = append(ss.uniQueue, h.recv)
 	} else {
-		ss.bidiQueue = append(ss.bidiQueue, &Stream{h.send, h.recv})
+		ss.bidiQueue = append(ss.bidiQueue, h.stream)
 	}
 	ss.arrived[k].Signal()
 }
@@ -286,7 +319,7 @@ func (ss *streams) recvByID(id int64) *ReceiveStream {
 // sendDone notes that a sending side is over.
 func (ss *streams) sendDone(id int64) {
 	if h := ss.open[id]; h != nil && h.send != nil {
-		ss.c.snd.Remove(h.send.st)
+		ss.c.snd.Remove(&h.send.st)
 		h.send = nil
 		ss.ended(id, h)
 	}
@@ -396,7 +429,7 @@ func (ss *streams) closeAll(err error) {
 func (ss *streams) forget() {
 	for _, h := range ss.open {
 		if h.send != nil {
-			ss.c.snd.Remove(h.send.st)
+			ss.c.snd.Remove(&h.send.st)
 		}
 	}
 	clear(ss.open)
@@ -481,7 +514,7 @@ func (c *Conn) OpenStream() (*Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Stream{h.send, h.recv}, nil
+	return h.stream, nil
 }
 
 // OpenStreamSync is OpenStream, but waits until the peer allows a stream. When ctx ends,
@@ -491,7 +524,7 @@ func (c *Conn) OpenStreamSync(ctx context.Context) (*Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Stream{h.send, h.recv}, nil
+	return h.stream, nil
 }
 
 // OpenUniStream opens a unidirectional stream; see [Conn.OpenStream].

@@ -69,7 +69,7 @@ const (
 // LeastUrgent is the largest urgency value (RFC 9218 §4.1).
 const LeastUrgent = 7
 
-// Entry is one stream's place in a Scheduler; NewEntry makes it. It belongs to
+// Entry is one stream's place in a Scheduler; NewEntry or Init makes it. It belongs to
 // one Scheduler, which may keep it from Ready until it leaves the ready set.
 type Entry struct {
 	ID    int64 // the stream ID
@@ -95,5 +95,12 @@ const (
 
 // NewEntry returns an entry of default priority that is not ready.
 func NewEntry(id int64, v any) *Entry {
-	return &Entry{ID: id, Value: v, urgency: DefaultUrgency, incremental: DefaultIncremental}
+	e := new(Entry)
+	e.Init(id, v)
+	return e
+}
+
+// Init makes the zero Entry what [NewEntry] returns.
+func (e *Entry) Init(id int64, v any) {
+	e.ID, e.Value, e.urgency, e.incremental = id, v, DefaultUrgency, DefaultIncremental
 }

@@ -166,7 +166,8 @@ func (c *conn) open(id, credit int64) *testStream {
 	s := stream.NewSend(id, (*host)(c), credit)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	ts := &testStream{s, c.x.NewStream(s)}
+	ts := &testStream{s, new(Stream)}
+	ts.st.Init(c.x, s)
 	c.streams[id] = ts
 	return ts
 }

@@ -13,7 +13,7 @@ import (
 type Stream struct {
 	x       *Sender
 	send    *stream.Send
-	entry   *scheduler.Entry
+	entry   scheduler.Entry
 	tuning  emit.Tuning
 	slots   int // tuning's MaxDatagrams, within its limits
 	stats   emit.Stats
@@ -26,11 +26,10 @@ type Stream struct {
 	told    []*asker // those with an OnAcked that has more to be told, also after they ended
 }
 
-// NewStream returns the sending half of stream s.
-func (x *Sender) NewStream(s *stream.Send) *Stream {
-	st := &Stream{x: x, send: s, slots: emit.MaxDatagrams}
-	st.entry = scheduler.NewEntry(s.ID(), st)
-	return st
+// Init makes the zero Stream that of x and s.
+func (st *Stream) Init(x *Sender, s *stream.Send) {
+	st.x, st.send, st.slots = x, s, emit.MaxDatagrams
+	st.entry.Init(s.ID(), st)
 }
 
 // SetTuning changes how the stream is emitted, from the next pass on. An emission that
@@ -90,7 +89,7 @@ func (st *Stream) packed(start, end int64, slots int) {
 // Ready marks a stream as having something to send. Only new bytes of a bulk writer, or of
 // a source, may wait until there are more of them.
 func (x *Sender) Ready(st *Stream) {
-	x.sched.Ready(st.entry)
+	x.sched.Ready(&st.entry)
 	st.press(st.presses || st != x.bulk && st.asker == nil || !st.onlyNewBytes())
 }
 
@@ -109,7 +108,7 @@ func (st *Stream) press(on bool) {
 
 // Remove takes a stream out of the schedule for good.
 func (x *Sender) Remove(st *Stream) {
-	x.sched.Idle(st.entry)
+	x.sched.Idle(&st.entry)
 	st.press(false)
 	for _, p := range []**Stream{&x.latest, &x.bulk, &x.steady} {
 		if *p == st {
@@ -121,5 +120,5 @@ func (x *Sender) Remove(st *Stream) {
 // SetPriority sets a stream's urgency, 0 to 7 with the lowest first, and whether it
 // shares its turn with streams of the same urgency (RFC 9218 §4).
 func (x *Sender) SetPriority(st *Stream, urgency int8, incremental bool) {
-	x.sched.SetPriority(st.entry, urgency, incremental)
+	x.sched.SetPriority(&st.entry, urgency, incremental)
 }

@@ -20,11 +20,10 @@ const (
 // a call waits. All methods: monitor held.
 type gate struct {
 	deadline time.Time
-	wake     *Wake
+	wake     Wake
 	timer    *time.Timer
 	queue    *turn
 	inside   uint8
-	forRoom  bool // who is inside has something to send
 	parked   bool // whoever is inside waits on wake, and no token is in it
 }
 
@@ -46,14 +45,11 @@ func (g *gate) setDeadline(t time.Time) {
 // which may be nil.
 // It may also return for no reason.
 func (g *gate) park(h Host, ctx context.Context) {
-	if g.wake == nil {
-		g.wake = NewWake()
-		g.wake.ForRoom = g.forRoom
-	}
+	g.wake.init()
 	g.parked = true
 	g.arm(h)
 	h.Unlock()
-	h.Await(g.wake, ctx)
+	h.Await(&g.wake, ctx)
 	h.Lock()
 	if !g.parked && ctx != nil {
 		g.wake.Take() // both may have come: no token stays behind for the next wait

@@ -73,10 +73,19 @@ type Recv struct {
 	done      bool // RecvDone was called, or never will be
 }
 
-// NewRecv makes the receiving half of stream id. window is the credit that
-// the peer has, maxWindow how far auto-tuning may take it, both in bytes.
+// NewRecv makes the receiving half of a stream; see [Recv.Init].
 func NewRecv(id int64, h Host, window, maxWindow int64) *Recv {
-	return &Recv{h: h, id: id, final: -1, last: -1, ending: io.EOF, limit: window, window: window, maxWindow: max(window, maxWindow)}
+	r := new(Recv)
+	r.Init(id, h, window, maxWindow)
+	return r
+}
+
+// Init makes the zero Recv the receiving half of stream id. window is the credit that
+// the peer has, maxWindow how far auto-tuning may take it, both in bytes.
+func (r *Recv) Init(id int64, h Host, window, maxWindow int64) {
+	r.h, r.id = h, id
+	r.final, r.last, r.ending = -1, -1, io.EOF
+	r.limit, r.window, r.maxWindow = window, window, max(window, maxWindow)
 }
 
 // ID returns the stream's ID.

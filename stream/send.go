@@ -89,10 +89,19 @@ type streamContext struct {
 	cancel context.CancelCauseFunc
 }
 
-// NewSend makes the sending half of stream id. credit is the peer's initial
-// MAX_STREAM_DATA.
+// NewSend makes the sending half of a stream; see [Send.Init].
 func NewSend(id int64, h Host, credit int64) *Send {
-	return &Send{h: h, id: id, credit: credit, low: DefaultLow, high: DefaultHigh, blockedAt: -1, gate: gate{forRoom: true}}
+	s := new(Send)
+	s.Init(id, h, credit)
+	return s
+}
+
+// Init makes the zero Send the sending half of stream id. credit is the peer's initial
+// MAX_STREAM_DATA.
+func (s *Send) Init(id int64, h Host, credit int64) {
+	s.h, s.id, s.credit = h, id, credit
+	s.low, s.high, s.blockedAt = DefaultLow, DefaultHigh, -1
+	s.gate.wake.ForRoom = true
 }
 
 // ID returns the stream's ID.

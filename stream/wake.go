@@ -19,7 +19,17 @@ type Wake struct {
 }
 
 // NewWake returns a Wake without a token.
-func NewWake() *Wake { return &Wake{c: make(chan struct{}, 1)} }
+func NewWake() *Wake {
+	w := new(Wake)
+	w.init()
+	return w
+}
+
+func (w *Wake) init() {
+	if w.c == nil {
+		w.c = make(chan struct{}, 1)
+	}
+}
 
 // Signal leaves a token, if there is none: one call that waits returns.
 func (w *Wake) Signal() {
