@@ -52,7 +52,7 @@ func echoServer(p *proc.Peer, t task) (any, error) {
 			if err != nil {
 				return
 			}
-			go serve(s, t)
+			go serve(s, &t)
 		}
 	}()
 	var stop bool
@@ -65,7 +65,7 @@ func echoServer(p *proc.Peer, t task) (any, error) {
 var requests = sync.Pool{New: func() any { return new([2 * requestSize]byte) }}
 
 // serve answers one stream. Errors show at the client.
-func serve(s stream, t task) {
+func serve(s stream, t *task) {
 	buf := requests.Get().(*[2 * requestSize]byte)
 	defer requests.Put(buf)
 	n, err := s.Read(buf[:])
@@ -105,7 +105,7 @@ func serve(s stream, t task) {
 
 // writePiecewise writes a response in small pieces. With t.Lone, each waits until the
 // one before it is in a packet.
-func writePiecewise(s stream, t task) {
+func writePiecewise(s stream, t *task) {
 	if x, ok := s.(interface{ SetWriteBuffer(low, high int) error }); ok && t.Lone {
 		x.SetWriteBuffer(0, lineSize)
 	}
