@@ -159,9 +159,9 @@ func (h *connHost) SendReady(s *stream.Send) {
 	}
 }
 
-// Push implements stream.Host.
-func (h *connHost) Push(s *stream.Send) {
-	if h.x.Push(h.streams[s.ID()]) {
+// PushUnlock implements stream.Host.
+func (h *connHost) PushUnlock(s *stream.Send) {
+	if h.x.PushUnlock(h.streams[s.ID()]) {
 		(*nullConn)(h).wakeUp()
 	}
 }

@@ -425,8 +425,8 @@ func (m *monitor) SendReady(s *stream.Send) {
 	}
 }
 
-// Push implements stream.Host.
-func (m *monitor) Push(s *stream.Send) { (*Conn)(m).push(s) }
+// PushUnlock implements stream.Host.
+func (m *monitor) PushUnlock(s *stream.Send) { (*Conn)(m).pushUnlock(s) }
 
 // DataSent implements stream.Host.
 func (m *monitor) DataSent(s *stream.Send) { m.streams.dataSent(s.ID()) }

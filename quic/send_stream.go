@@ -238,23 +238,24 @@ func (s *SendStream) Ready() {
 	s.st.Ready()
 }
 
-// push sends what a writer has added, in its goroutine when that is best (no lock is
-// held).
-func (c *Conn) push(snd *stream.Send) {
-	c.mu.Lock()
+// pushUnlock sends what a writer has added, in its goroutine when that is best. The mutex
+// is held, and not any more when it returns.
+func (c *Conn) pushUnlock(snd *stream.Send) {
 	s := c.streams.sendByID(snd.ID())
 	if s == nil || c.phase != phaseOpen || !c.confirmed {
 		c.mu.Unlock()
 		c.wakeUp()
 		return
 	}
-	first := !s.wrote
-	s.wrote = true
-
-	c.mu.Unlock()
-	// The first write of a stream often has a Close right behind it: through the
-	// connection's goroutine, both usually leave in one frame.
-	wake := first || c.snd.Push(&s.st)
+	wake := true
+	if s.wrote {
+		wake = c.snd.PushUnlock(&s.st)
+	} else {
+		// The first write of a stream often has a Close right behind it: through the
+		// connection's goroutine, both usually leave in one frame.
+		s.wrote = true
+		c.mu.Unlock()
+	}
 	if wake {
 		c.written.Store(true)
 		if r := c.reads.Load(); r == nil || !r.leaveTo(c) {

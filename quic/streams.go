@@ -252,11 +252,7 @@ func (ss *streams) find(id int64, frame uint64) (*halves, error) {
 			ss.peerOpened[k]++
 		}
 	}
-	h := ss.open[id]
-	if h != nil {
-		ss.last, ss.lastHalves = id, h
-	}
-	return h, nil
+	return ss.get(id), nil
 }
 
 // accept makes a stream of the peer's and queues it for Accept.
@@ -302,15 +298,27 @@ func (ss *streams) sender(id int64, frame uint64) (*SendStream, error) {
 	return h.send, nil
 }
 
+// get returns a stream that is not over, or nil.
+func (ss *streams) get(id int64) *halves {
+	if id == ss.last {
+		return ss.lastHalves
+	}
+	h := ss.open[id]
+	if h != nil {
+		ss.last, ss.lastHalves = id, h
+	}
+	return h
+}
+
 func (ss *streams) sendByID(id int64) *SendStream {
-	if h := ss.open[id]; h != nil {
+	if h := ss.get(id); h != nil {
 		return h.send
 	}
 	return nil
 }
 
 func (ss *streams) recvByID(id int64) *ReceiveStream {
-	if h := ss.open[id]; h != nil {
+	if h := ss.get(id); h != nil {
 		return h.recv
 	}
 	return nil
@@ -318,7 +326,7 @@ func (ss *streams) recvByID(id int64) *ReceiveStream {
 
 // sendDone notes that a sending side is over.
 func (ss *streams) sendDone(id int64) {
-	if h := ss.open[id]; h != nil && h.send != nil {
+	if h := ss.get(id); h != nil && h.send != nil {
 		ss.c.snd.Remove(&h.send.st)
 		h.send = nil
 		ss.ended(id, h)
@@ -327,14 +335,14 @@ func (ss *streams) sendDone(id int64) {
 
 // dataSent notes that all that we send on a stream has left.
 func (ss *streams) dataSent(id int64) {
-	if h := ss.open[id]; h != nil && h.send != nil {
+	if h := ss.get(id); h != nil && h.send != nil {
 		ss.endsEarly(id, h)
 	}
 }
 
 // recvDone notes that a receiving side is over.
 func (ss *streams) recvDone(id int64) {
-	if h := ss.open[id]; h != nil && h.recv != nil {
+	if h := ss.get(id); h != nil && h.recv != nil {
 		h.recv = nil
 		ss.endsEarly(id, h)
 		ss.ended(id, h)

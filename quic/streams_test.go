@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -1042,4 +1043,15 @@ func TestManyStreams(t *testing.T) {
 			}
 		}
 	})
+}
+
+// All that a stream is made of is one piece of memory.
+func TestStreamIsOneAllocation(t *testing.T) {
+	var h *halves
+	defer func() { runtime.KeepAlive(h) }()
+	for id, ours := range map[int64]bool{0: true, 1: false, 2: true, 3: false} {
+		if n := testing.AllocsPerRun(100, func() { h = newHalves(id, ours) }); n != 1 {
+			t.Errorf("stream %d: %v allocations", id, n)
+		}
+	}
 }

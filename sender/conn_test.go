@@ -453,12 +453,9 @@ func (h *host) SendReady(s *stream.Send) {
 	}
 }
 
-func (h *host) Push(s *stream.Send) {
-	(*conn)(h).outside("Push")
-	h.mu.Lock()
-	st := h.streams[s.ID()]
-	h.mu.Unlock()
-	if h.x.Push(st.st) {
+func (h *host) PushUnlock(s *stream.Send) {
+	h.inside()
+	if h.x.PushUnlock(h.streams[s.ID()].st) {
 		h.Wake()
 	}
 }

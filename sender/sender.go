@@ -259,11 +259,11 @@ func (x *Sender) quiet() bool {
 	return x.ready && x.free(nil) && x.held == nil && x.rec.BytesInFlight() == 0
 }
 
-// Push sends what a writer has added to st, in the writer's goroutine if the connection
-// is quiet or a flight is full. Otherwise small writes gather: Push reports that the
-// connection's goroutine should run, or sees to it that it will soon. It is called
-// WITHOUT the connection's mutex.
-func (x *Sender) Push(st *Stream) (wake bool) {
+// PushUnlock sends what a writer has added to st, in the writer's goroutine if the connection
+// is quiet or a flight is full. Otherwise small writes gather: it reports that the
+// connection's goroutine should run, or sees to it that it will soon. The mutex is held,
+// and not any more when it returns.
+func (x *Sender) PushUnlock(st *Stream) (wake bool) {
 	wake, bulk := x.push(st)
 	if bulk {
 		x.host.Between()
@@ -271,16 +271,15 @@ func (x *Sender) Push(st *Stream) (wake bool) {
 	return wake
 }
 
-// push is Push, and reports whether it has sent in bulk.
+// push is PushUnlock, but for what comes after, and reports whether it has sent in bulk.
 func (x *Sender) push(st *Stream) (wake, bulk bool) {
-	x.host.Lock()
 	defer x.host.Unlock() // also if the application's scheduler panics
 	flights := x.stats.Flights
 	wake = x.pushed(st)
 	return wake, x.stats.Flights != flights && x.bulk == st
 }
 
-// pushed is Push with the mutex held.
+// pushed is push with the mutex held until it returns, and longer.
 func (x *Sender) pushed(st *Stream) (wake bool) {
 	if !x.ready {
 		return false

@@ -131,6 +131,7 @@ type queue struct {
 	ring []queued // its length is a power of two
 	head int
 	n    int
+	few  [2]queued // the first ring
 }
 
 type queued struct {
@@ -149,11 +150,15 @@ func (q *queue) last() *Block {
 }
 
 func (q *queue) push(b *Block) {
-	if q.n == len(q.ring) {
-		ring := make([]queued, max(4, 2*len(q.ring)))
+	switch {
+	case q.ring == nil:
+		q.ring = q.few[:]
+	case q.n == len(q.ring):
+		ring := make([]queued, 2*len(q.ring))
 		for i := range q.n {
 			ring[i] = *q.at(i)
 		}
+		q.few = [len(q.few)]queued{} // keeps no block
 		q.ring, q.head = ring, 0
 	}
 	q.n++

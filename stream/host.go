@@ -19,10 +19,10 @@ type Host interface {
 	// bytes, RESET_STREAM or STREAM_DATA_BLOCKED. Monitor held. It may be
 	// called again for a stream that is ready already.
 	SendReady(s *Send)
-	// Push comes after a writer added bytes or FIN, or cancelled: the host
-	// sends in the caller's goroutine or wakes its own. Called without any
-	// lock, always after SendReady.
-	Push(s *Send)
+	// PushUnlock is Unlock after a writer added bytes or FIN, or cancelled: the
+	// host sends in the caller's goroutine or wakes its own. Monitor held, and not
+	// any more when it returns; always after SendReady.
+	PushUnlock(s *Send)
 	// DataSent says that all bytes and FIN of s have left for the first time (RFC 9000
 	// §3.1). Monitor held, called once at most.
 	DataSent(s *Send)

@@ -27,6 +27,13 @@ type testHost struct {
 	inGap                     func() // runs once, at the next Unlock, without the monitor
 }
 
+// neverBrief has even few bytes copied without the monitor.
+func neverBrief(t testing.TB) {
+	old := brief
+	t.Cleanup(func() { brief = old })
+	brief = 0
+}
+
 func newHost(t testing.TB) *testHost {
 	return &testHost{t: t, ctx: context.Background(), high: 1 << 40}
 }
@@ -49,8 +56,8 @@ func (h *testHost) held() {
 }
 
 func (h *testHost) SendReady(*Send) { h.held(); h.ready++ }
-func (h *testHost) Push(s *Send) {
-	h.mu.Lock() // a caller that holds the monitor hangs here
+func (h *testHost) PushUnlock(s *Send) {
+	h.held()
 	h.pushed++
 	f := h.onPush
 	h.mu.Unlock()

@@ -40,7 +40,8 @@ type Recv struct {
 	gate gate
 
 	held  heldRuns
-	pages []page // a ring whose length is a power of two
+	pages []page  // a ring whose length is a power of two
+	few   [2]page // the first one
 	head  int
 	first int64 // number of the page at head
 
@@ -130,7 +131,7 @@ func (r *Recv) PushHeld(off int64, data []byte, fin bool, mem Memory) (newBytes 
 		r.finish()
 		return newBytes, nil
 	}
-	if r.epoch.IsZero() {
+	if r.epoch.IsZero() && r.final < 0 {
 		r.epoch = time.Now()
 	}
 	// What can be read is never written again: a reader may be copying it.
@@ -225,11 +226,11 @@ func (r *Recv) drop(p *page) {
 // at returns page number n, making room for it in the ring.
 func (r *Recv) at(n int64) *page {
 	if r.pages == nil {
-		r.first = r.read >> pageShift
+		r.pages, r.head, r.first = r.few[:], 0, r.read>>pageShift
 	}
 	i := n - r.first
 	if i >= int64(len(r.pages)) {
-		size := max(2, len(r.pages))
+		size := len(r.pages)
 		for int64(size) <= i {
 			size *= 2
 		}
@@ -237,6 +238,7 @@ func (r *Recv) at(n int64) *page {
 		k := copy(pages, r.pages[r.head:])
 		copy(pages[k:], r.pages[:r.head])
 		r.pages, r.head = pages, 0
+		r.few = [len(r.few)]page{} // keeps no block
 	}
 	return &r.pages[(r.head+int(i))&(len(r.pages)-1)]
 }

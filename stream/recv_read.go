@@ -13,35 +13,44 @@ import (
 func (r *Recv) Read(p []byte) (int, error) {
 	h := r.h
 	h.Lock()
-	defer h.Unlock()
-	if err := r.enter(); err != nil {
+	err := r.enter()
+	if err != nil {
+		h.Unlock()
 		return 0, err
 	}
-	defer r.gate.leave()
-	if len(p) == 0 {
-		return 0, r.endErr()
+	n, over := 0, len(p) == 0
+	if !over {
+		err = r.wait(r.read + 1)
 	}
-	if err := r.wait(r.read + 1); err != nil {
-		return 0, err
-	}
-	n := 0
-	for n < len(p) && r.read < r.ready {
-		k, ok := r.copyOut(p[n:], r.read)
-		if !ok {
-			break // the next call says why
+	for err == nil && n < len(p) && r.read < r.ready {
+		k := r.copyOut(p[n:], r.read)
+		if k == 0 {
+			break // they were discarded
 		}
 		r.consume(int64(k))
 		n += k
 	}
-	if r.eof() {
-		r.tell()
-		return n, r.ending
+	if err == nil {
+		err = r.readErr(n, over)
 	}
-	if n == 0 {
+	r.gate.leave()
+	h.Unlock()
+	return n, err
+}
+
+// readErr is what Read returns beside n bytes; it may have been asked for none.
+func (r *Recv) readErr(n int, none bool) error {
+	switch {
+	case none:
+		return r.endErr()
+	case r.eof():
 		r.tell()
-		return 0, r.err
+		return r.ending
+	case n == 0:
+		r.tell()
+		return r.err
 	}
-	return n, nil
+	return nil
 }
 
 // Peek fills p with the next bytes and does not consume them. It waits until
@@ -71,8 +80,8 @@ func (r *Recv) Peek(p []byte) (int, error) {
 	}
 	n, off := 0, r.read
 	for n < len(p) && off < r.ready {
-		k, ok := r.copyOut(p[n:], off)
-		if !ok {
+		k := r.copyOut(p[n:], off)
+		if k == 0 {
 			r.tell()
 			return 0, r.err
 		}
@@ -189,10 +198,37 @@ func (r *Recv) wait(want int64) error {
 	}
 }
 
-// copyOut copies bytes that are ready, from off on, into p: as many as fit, at most
-// those of maxParts runs or pages. The monitor is released meanwhile; false says that
-// the bytes were discarded.
-func (r *Recv) copyOut(p []byte, off int64) (int, bool) {
+// copyOut copies bytes that are ready, from off on, into p, and returns how many: 0 says
+// that they were discarded meanwhile. A few are copied without letting the monitor go: to
+// get it back would take longer. That takes little stack, too: whoever reads a short message
+// often does so in a goroutine that was started for it, and has the least there is.
+func (r *Recv) copyOut(p []byte, off int64) int {
+	n := min(len(p), int(r.ready-off))
+	if n > brief {
+		return r.copyLong(p, off)
+	}
+	for k := 0; k < n; {
+		k += copy(p[k:n], r.bytes(off+int64(k)))
+	}
+	return n
+}
+
+// bytes returns what is received from off on, as far as it lies in one piece.
+func (r *Recv) bytes(off int64) []byte {
+	q, i := r.held.q, r.held.find(off)
+	if i < len(q) && q[i].off <= off {
+		return q[i].data[off-q[i].off:]
+	}
+	b := r.at(off >> pageShift).b.buf[off&(pageSize-1):]
+	if i < len(q) {
+		b = b[:min(int64(len(b)), q[i].off-off)]
+	}
+	return b
+}
+
+// copyLong is copyOut with the monitor released, for at most the bytes of maxParts runs or
+// pages.
+func (r *Recv) copyLong(p []byte, off int64) int {
 	var parts [maxParts][]byte
 	k, n := r.held.parts(parts[:], off, len(p))
 	if k == 0 {
@@ -214,9 +250,9 @@ func (r *Recv) copyOut(p []byte, off int64) (int, bool) {
 	}
 	if r.discarded {
 		r.discard()
-		return 0, false
+		return 0
 	}
-	return n, true
+	return n
 }
 
 const maxParts = 32

@@ -508,6 +508,7 @@ func TestPageGrowsUnderAReader(t *testing.T) {
 
 // What may happen while a reader copies without the monitor.
 func TestWhileAReaderCopies(t *testing.T) {
+	neverBrief(t)
 	watchBlocks(t)
 	useTestErrors(t)
 	gone := errors.New("gone")
@@ -551,4 +552,51 @@ func TestWhileAReaderCopies(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A short message is copied in one hold of the monitor, which nobody can come between.
+func TestFewBytesAreCopiedInOneHold(t *testing.T) {
+	h := newHost(t)
+	s, r := NewSend(0, h, plenty), NewRecv(0, h, 10_000, 10_000)
+	gaps := 0
+	var count func()
+	count = func() { gaps++; h.inGap = count }
+	h.inGap = count
+	if n, err := s.Write(pattern(0, brief)); n != brief || err != nil {
+		t.Fatal(n, err)
+	}
+	if gaps != 0 || h.pushed != 1 {
+		t.Errorf("the monitor was let go %d times in a write", gaps)
+	}
+	h.inGap = nil
+	h.push(r, 0, brief, false)
+	h.inGap = count
+	if n, err := r.Read(make([]byte, brief)); n != brief || err != nil {
+		t.Fatal(n, err)
+	}
+	if gaps != 1 {
+		t.Errorf("the monitor was let go %d times in a read, want once, at its end", gaps)
+	}
+}
+
+// What a stream begins with keeps nothing alive once there is more of it.
+func TestFirstRingsAreLeftEmpty(t *testing.T) {
+	h := newHost(t)
+	s, r := NewSend(0, h, plenty), NewRecv(0, h, 1<<20, 1<<20)
+	for i := range 8 {
+		s.WriteOwned(pattern(int64(i)*ownedMin, ownedMin), nil)
+	}
+	h.push(r, 0, 5*pageSize, false)
+	if len(s.q.ring) <= len(s.q.few) || len(r.pages) <= len(r.few) {
+		t.Fatalf("rings of %d and %d", len(s.q.ring), len(r.pages))
+	}
+	if s.q.few != [len(s.q.few)]queued{} || r.few != [len(r.few)]page{} {
+		t.Error("blocks are left in them")
+	}
+	p := make([]byte, 5*pageSize)
+	if n, err := io.ReadFull(r, p); err != nil {
+		t.Fatal(n, err)
+	}
+	checkPattern(t, p, 0)
+	checkPattern(t, func() []byte { var wire []byte; h.pack(s, 1000, 9, &wire); return wire }(), 0)
 }

@@ -23,6 +23,7 @@ func TestResetSparesBytesWhileAWriteCopies(t *testing.T) {
 	} {
 		for _, size := range []int{10, 5000, 200_000} {
 			t.Run(name, func(t *testing.T) {
+				neverBrief(t)
 				watchBlocks(t)
 				useTestErrors(t)
 				h := newHost(t)

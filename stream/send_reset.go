@@ -48,8 +48,7 @@ func (s *Send) Cancel(code uint64) {
 		return
 	}
 	s.abort(code, errs.Reset(s.id, code, false), s.spared())
-	s.h.Unlock()
-	s.h.Push(s)
+	s.h.PushUnlock(s)
 }
 
 // StopSending handles the peer's STOP_SENDING: the stream is reset with the

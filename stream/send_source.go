@@ -207,10 +207,7 @@ func (s *Send) BeginSource(ctx context.Context) error {
 		s.getSource().from = s.acc
 		lifted = s.uncork()
 	}
-	s.h.Unlock()
-	if lifted {
-		s.h.Push(s)
-	}
+	s.unlock(lifted)
 	return err
 }
 
@@ -224,10 +221,7 @@ func (s *Send) EndSource() {
 	s.exit(&due)
 	s.src.abandon(s)
 	due = due || s.reset == resetDue
-	s.h.Unlock()
-	if due {
-		s.h.Push(s)
-	}
+	s.unlock(due)
 }
 
 // WaitSource parks the asker until ready, which is called with the monitor
@@ -252,8 +246,7 @@ func (s *Send) WaitSource(ctx context.Context, ready func() bool) error {
 		if s.Blocked() {
 			// Nobody else knows that there are bytes to come.
 			h.SendReady(s)
-			h.Unlock()
-			h.Push(s)
+			h.PushUnlock(s)
 			h.Lock()
 			if s.err != nil || ready() {
 				continue

@@ -890,6 +890,7 @@ func TestTryWriteAllNeverWaits(t *testing.T) {
 // What may happen while a writer copies without the monitor, behind bytes
 // that are in flight in the same block.
 func TestWhileAWriterCopies(t *testing.T) {
+	neverBrief(t)
 	watchBlocks(t)
 	useTestErrors(t)
 	gone := errors.New("gone")

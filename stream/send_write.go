@@ -19,6 +19,10 @@ const (
 	corkLimit = 200 * time.Millisecond
 )
 
+// brief is how many bytes are copied without letting the monitor go: to get it back would
+// take longer. Tests change it.
+var brief = 2 << 10
+
 var errWriteBuffer = errors.New("stream: write buffer limits must be 0 ≤ low ≤ high")
 
 // readyChan is what Writable returns when there is no need to wait.
@@ -108,8 +112,7 @@ func (s *Send) write(c *pieces, total int, fin bool) (int, error) {
 		added += k
 		due = true
 		if added < total {
-			h.Unlock()
-			h.Push(s)
+			h.PushUnlock(s)
 			h.Lock()
 			due = false
 		}
@@ -119,11 +122,17 @@ func (s *Send) write(c *pieces, total int, fin bool) (int, error) {
 		s.endContext(errs.Closed)
 	}
 	s.exit(&due)
-	h.Unlock()
-	if due {
-		h.Push(s)
-	}
+	s.unlock(due)
 	return n, err
+}
+
+// unlock lets the monitor go. due says that there is something new to send.
+func (s *Send) unlock(due bool) {
+	if due {
+		s.h.PushUnlock(s)
+	} else {
+		s.h.Unlock()
+	}
 }
 
 // settle ends a write that began at start and added n bytes: in the mode
@@ -133,8 +142,7 @@ func (s *Send) settle(start int64, n int, due *bool, err error) (int, error) {
 	if s.unbuffer && err == nil && n > 0 && s.Unsent() > datagram {
 		if *due {
 			*due = false
-			s.h.Unlock()
-			s.h.Push(s)
+			s.h.PushUnlock(s)
 			s.h.Lock()
 		}
 		err = s.wait(wantSent)
@@ -195,10 +203,7 @@ func (s *Send) WriteOwned(p []byte, release func()) (int, error) {
 	}
 	n, err = s.settle(start, n, &due, err)
 	s.exit(&due)
-	h.Unlock()
-	if due {
-		h.Push(s)
-	}
+	s.unlock(due)
 	return n, err
 }
 
@@ -224,10 +229,7 @@ func (s *Send) TryWriteAll(p []byte) error {
 		err = s.copyIn(&c, len(p), false, false)
 		due := err == nil
 		s.exit(&due)
-		h.Unlock()
-		if due {
-			h.Push(s)
-		}
+		s.unlock(due)
 		return err
 	}
 	h.Unlock()
@@ -261,8 +263,7 @@ func (s *Send) Close() error {
 	s.fireWritable()
 	s.endContext(errs.Closed)
 	s.gate.signalAll() // writes that wait for their turn will not get it
-	h.Unlock()
-	h.Push(s)
+	h.PushUnlock(s)
 	return nil
 }
 
@@ -294,10 +295,7 @@ func (s *Send) SetWriteBuffer(low, high int) error {
 	s.grown()
 	s.wakeWriter()
 	lifted := corked && !s.corked
-	s.h.Unlock()
-	if lifted {
-		s.h.Push(s)
-	}
+	s.unlock(lifted)
 	return nil
 }
 
@@ -337,10 +335,7 @@ func (s *Send) Cork() {
 func (s *Send) Uncork() {
 	s.h.Lock()
 	lifted := s.uncork()
-	s.h.Unlock()
-	if lifted {
-		s.h.Push(s)
-	}
+	s.unlock(lifted)
 }
 
 func (s *Send) uncork() bool {
@@ -413,8 +408,7 @@ func (s *Send) wait(w want) error {
 			return os.ErrDeadlineExceeded
 		}
 		if s.uncork() { // or it would wait for the cork's timer
-			s.h.Unlock()
-			s.h.Push(s)
+			s.h.PushUnlock(s)
 			s.h.Lock()
 			continue
 		}
@@ -423,7 +417,7 @@ func (s *Send) wait(w want) error {
 	}
 }
 
-// copyIn adds the next k bytes of c. The monitor is released while they are
+// copyIn adds the next k bytes of c. The monitor is released while many are
 // copied; whether they may still be added is seen when it is held again.
 func (s *Send) copyIn(c *pieces, k int, fin, timed bool) error {
 	// What fits goes behind the bytes of the last block, the rest into a
@@ -444,7 +438,9 @@ func (s *Send) copyIn(c *pieces, k int, fin, timed bool) error {
 	s.filling = tail
 	// They count from here on, or writers on many streams would all see the same room.
 	s.h.Buffered(k)
-	s.h.Unlock()
+	if k > brief {
+		s.h.Unlock()
+	}
 
 	if spare > 0 {
 		c.copyTo(tail.buf[at : at+spare])
@@ -455,7 +451,9 @@ func (s *Send) copyIn(c *pieces, k int, fin, timed bool) error {
 		c.copyTo(fresh.buf[:k-spare])
 	}
 
-	s.h.Lock()
+	if k > brief {
+		s.h.Lock()
+	}
 	s.filling = nil
 	err := s.err
 	if err == nil && timed && s.gate.expired() {

@@ -359,7 +359,8 @@ func TestEverythingAtOnce(t *testing.T) {
 							break
 						}
 						p.do(func() { p.s.AppendBlock(Get(n), n) })
-						p.Push(p.s)
+						p.Lock()
+						p.PushUnlock(p.s)
 						p.s.WaitSource(t.Context(), func() bool { return p.s.Unsent() == 0 })
 						p.s.EndSource()
 					case c < 36:

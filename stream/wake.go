@@ -54,7 +54,7 @@ func (w *Wake) Take() bool {
 
 // Wait takes the token, and waits for it or for the end of ctx, which may be nil.
 func (w *Wake) Wait(ctx context.Context) {
-	if ctx == nil {
+	if ctx == nil || ctx.Done() == nil {
 		<-w.c
 		return
 	}

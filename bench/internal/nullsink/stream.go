@@ -85,8 +85,9 @@ func (h *host) Context() context.Context { return context.Background() }
 // Await implements stream.Host.
 func (h *host) Await(w *stream.Wake, ctx context.Context) { w.Wait(ctx) }
 
-// Push implements stream.Host: the sender would run now.
-func (h *host) Push(*stream.Send) {
+// PushUnlock implements stream.Host: the sender would run now.
+func (h *host) PushUnlock(*stream.Send) {
+	h.mu.Unlock()
 	if !h.Lazy {
 		(*Stream)(h).Drain(1 << 20)
 	}
