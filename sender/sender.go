@@ -17,8 +17,11 @@ const (
 
 	// lateAfter bounds how long bytes wait for more of a bulk writer's: a writer that
 	// has just filled a flight leaves a rest of less than a pass behind, and nearly
-	// always comes back with more within microseconds.
+	// always comes back with more within microseconds. Each time that it is over, the
+	// connection's goroutine is woken, so a writer that has come back for long is given an
+	// eighth of that time, up to mostLate.
 	lateAfter = 500 * time.Microsecond
+	mostLate  = 4 * time.Millisecond
 )
 
 // Host is the connection as its sender sees it. It is called with the connection's
@@ -101,6 +104,7 @@ type Sender struct {
 	pressing int       // streams that do not wait
 	steady   *Stream   // more of its writer's came before that
 	returns  int       // … so often in a row
+	since    time.Time // … and for so long
 	paused   time.Time // the pacer lets go again then; zero when it is not what holds back
 	latest   *Stream   // whose bytes left last
 	held     *Flight   // sealed, and refused by a full socket buffer
@@ -285,8 +289,8 @@ func (x *Sender) pushed(st *Stream) (wake bool) {
 		return false
 	}
 	if st == x.bulk && !x.late.IsZero() {
-		if x.steady != st {
-			x.steady, x.returns = st, 0
+		if x.steady != st || x.returns == 0 {
+			x.steady, x.returns, x.since = st, 0, time.Now()
 		}
 		x.returns++
 	}
@@ -332,19 +336,28 @@ func (x *Sender) enough() int {
 	return x.passBytes()
 }
 
-// wait lets what is due of the streams wait for more, for half a millisecond at most. It
+// patience is how long bytes wait for more of a bulk writer's at most.
+func (x *Sender) patience(now time.Time) time.Duration {
+	if x.steady != x.bulk || x.returns < trusted {
+		return lateAfter
+	}
+	return min(max(now.Sub(x.since)/8, lateAfter), mostLate)
+}
+
+// wait lets what is due of the streams wait for more, as long as patience allows. It
 // reports false if that is over, or one of the streams does not wait.
 func (x *Sender) wait() bool {
 	if x.pressing > 0 {
 		x.late = time.Time{}
 		return false
 	}
+	now := time.Now()
 	if x.late.IsZero() {
-		x.late = time.Now().Add(lateAfter)
+		x.late = now.Add(x.patience(now))
 		x.host.SetTimer(x.late)
 		return true
 	}
-	return time.Now().Before(x.late)
+	return now.Before(x.late)
 }
 
 // Hasten says that no more is to be expected of a bulk writer: the rest, if it reports that
@@ -353,7 +366,7 @@ func (x *Sender) Hasten() bool {
 	if x.late.IsZero() {
 		return false
 	}
-	x.late = x.late.Add(-lateAfter)
+	x.late = x.late.Add(-mostLate)
 	return true
 }
 

@@ -425,6 +425,44 @@ func TestSteadyBulkWriter(t *testing.T) {
 	})
 }
 
+// The longer a bulk writer has come back in time, the longer the rest of what it wrote may
+// wait for more, and the less often the connection's goroutine is woken to see whether it
+// has stayed away: an eighth of that time, up to mostLate.
+func TestPatienceGrowsWithABulkWriter(t *testing.T) {
+	for writing, want := range map[time.Duration]time.Duration{
+		time.Millisecond:       lateAfter,
+		16 * time.Millisecond:  2 * time.Millisecond,
+		160 * time.Millisecond: mostLate,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newConn(t, setup{dst: 4})
+			c.do(func() { c.cc.bytes = 64 << 20 })
+			c.serve(rtt, nil)
+			s := c.open(0, plenty)
+			s.SetWriteBuffer(1<<20, 2<<20)
+			off := int64(0)
+			write := func() {
+				if _, err := s.Write(bytesOf(0, off, 64<<10)); err != nil {
+					t.Fatal(err)
+				}
+				off += 64 << 10
+			}
+			const between = 100 * time.Microsecond
+			for begin := time.Now(); time.Since(begin) < writing; time.Sleep(between) {
+				write()
+			}
+			write()
+			got := c.x.late.Sub(time.Now())
+			if c.x.late.IsZero() || got < want*7/8 || got > want {
+				t.Errorf("after %v its rest waits %v, want %v", writing, got, want)
+			}
+			c.arrives("the rest", 0, int(off), false, mostLate)
+			c.stop(io.EOF)
+			time.Sleep(time.Second)
+		})
+	}
+}
+
 // A source's first bytes leave at once, and later ones before the next call takes long.
 func TestSlowSourceDelaysNothingItGave(t *testing.T) {
 	for _, tuning := range modes {
