@@ -467,14 +467,22 @@ func (m *monitor) RecvUpdate(r *stream.Recv) {
 	if _, ok := r.MaxDataDue(); ok {
 		m.control.add(frameMaxStreamData, r.ID())
 	}
-	(*Conn)(m).wakeUp()
+	(*Conn)(m).creditDue()
+}
+
+// creditDue comes when the peer is to get more credit: that is so early that it can wait
+// until a caller who reads has taken in what has arrived. The mutex is held.
+func (c *Conn) creditDue() {
+	if r := c.reads.Load(); r == nil || !r.leaveLater(c) {
+		c.wakeUp()
+	}
 }
 
 // RecvConsumed implements stream.Host.
 func (m *monitor) RecvConsumed(n int64) {
 	if m.flow.read(n, time.Now, m.RTT()) {
 		m.control.add(frameMaxData, 0)
-		(*Conn)(m).wakeUp()
+		(*Conn)(m).creditDue()
 	}
 }
 

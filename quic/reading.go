@@ -87,7 +87,8 @@ type reading struct {
 	last     atomic.Pointer[Conn]        // for which all of the latest batch was
 	alone    atomic.Pointer[Conn]        // last, if it has had the socket for itself for a while
 	much     atomic.Bool                 // of the latest batches, one was more than little
-	owing    atomic.Pointer[Conn]        // for which something is left to do
+	owing    atomic.Pointer[Conn]        // for which something is left to do …
+	urgent   atomic.Bool                 // … that was not to wait for the reader
 
 	recall func() // brings back who waits in the socket
 
@@ -348,13 +349,14 @@ func (r *reading) watch(on bool) {
 }
 
 // collect has done what was left to callers who did not come back. It reports whether
-// there was anything.
-func (r *reading) collect() bool {
+// there was anything, and not only what can wait for the reader.
+func (r *reading) collect() (urgent bool) {
 	c := r.owing.Swap(nil)
-	if c != nil {
-		c.wakeUp()
+	if c == nil {
+		return false
 	}
-	return c != nil
+	c.wakeUp()
+	return r.urgent.Swap(false)
 }
 
 // end says that nobody reads the socket any more. Who is called back as of now is not there.
@@ -368,7 +370,16 @@ func (r *reading) end() {
 // leaveTo leaves what c has to do to its callers, if they may be expected back at once. It
 // reports false if somebody else must do it.
 func (r *reading) leaveTo(c *Conn) bool {
-	if experiment.HandOver.Load() || r.alone.Load() != c || r.state.Load() != atNobody || r.bulk.Load() || r.much.Load() || c.prompt.times.Load() < r.required.Load() {
+	if r.bulk.Load() || r.much.Load() || !r.leaveLater(c) {
+		return false
+	}
+	r.urgent.Store(true)
+	return true
+}
+
+// leaveLater is leaveTo for what can wait until the reader is back, if need be.
+func (r *reading) leaveLater(c *Conn) bool {
+	if experiment.HandOver.Load() || r.alone.Load() != c || r.state.Load() != atNobody || c.prompt.times.Load() < r.required.Load() {
 		return false
 	}
 	if other := r.owing.Swap(c); other != nil && other != c {
@@ -478,6 +489,7 @@ func (r *reading) standIn(c *Conn, w *stream.Wake, ctx context.Context, waiters 
 	}
 	if r.owing.CompareAndSwap(c, nil) {
 		due = true
+		r.urgent.Store(false)
 	} else {
 		r.collect()
 	}

@@ -322,6 +322,55 @@ func TestReadingWriteIsNotForgotten(t *testing.T) {
 	})
 }
 
+// More credit for the peer is left to a caller who reads, also where much arrives: nobody is
+// woken for it. It leaves, too, if the caller does not come back, who is not distrusted for that.
+func TestReadingCreditCanWait(t *testing.T) {
+	talking(t, func(k *talk) {
+		r := &k.client.reading
+		due := func() {
+			k.c.mu.Lock()
+			defer k.c.mu.Unlock()
+			k.c.control.add(frameMaxData, 0)
+			k.c.creditDue()
+		}
+		sent := func() bool {
+			k.c.mu.Lock()
+			defer k.c.mu.Unlock()
+			return !k.c.control.any()
+		}
+		k.far.Write([]byte{1})
+		word(t, k.own)
+		r.much.Store(true)
+		due()
+		if synctest.Wait(); sent() || r.owing.Load() != k.c {
+			t.Error("the credit is not left to the caller")
+		}
+		required := r.required.Load()
+		time.Sleep(2 * readerPatience)
+		if synctest.Wait(); !sent() {
+			t.Error("the credit does not leave though the caller stays away")
+		}
+		if r.state.Load() != atReader || r.alone.Load() != k.c || r.required.Load() != required {
+			t.Error("that is taken for a mistake")
+		}
+		due()
+		if synctest.Wait(); !sent() {
+			t.Error("where the reader reads, the credit does not leave at once")
+		}
+		r.much.Store(false)
+		k.goOn()
+		due()
+		answer := k.standsIn(r, readOne(k.own))
+		if !sent() {
+			t.Error("the credit waits though the caller is back")
+		}
+		k.far.Write([]byte{1})
+		if err := <-answer; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // Who waits for an answer has written all of the question: the rest of what was written in
 // bulk does not wait for more.
 func TestReadingWhoAsksWritesNoMore(t *testing.T) {
