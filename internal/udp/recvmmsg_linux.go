@@ -68,7 +68,7 @@ func (in *receiver) init() {
 // recvmmsg reports whether the call has an answer: false means that nothing has arrived.
 func (in *receiver) recvmmsg(fd uintptr) bool {
 	for {
-		n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&in.hdrs)), uintptr(in.ask), unix.MSG_DONTWAIT, 0, 0)
+		n, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&in.hdrs)), uintptr(in.ask), unix.MSG_DONTWAIT, 0, 0)
 		switch errno {
 		case unix.EINTR:
 			continue

@@ -32,9 +32,12 @@ var sendOps = sync.Pool{New: func() any {
 	return op
 }}
 
+// sendmsg is a raw system call, as is recvmmsg: neither waits. Of one that might, the runtime
+// takes its processor away and gives it to another thread, which has to be woken; where all
+// processors are busy that happens again and again.
 func (op *sendOp) sendmsg(fd uintptr) {
 	for {
-		_, _, op.errno = unix.Syscall(unix.SYS_SENDMSG, fd, uintptr(unsafe.Pointer(&op.hdr)), unix.MSG_DONTWAIT)
+		_, _, op.errno = unix.RawSyscall(unix.SYS_SENDMSG, fd, uintptr(unsafe.Pointer(&op.hdr)), unix.MSG_DONTWAIT)
 		if op.errno != unix.EINTR {
 			return
 		}
