@@ -18,6 +18,7 @@ import (
 	"github.com/volley-quic/volley/internal/wire"
 	"github.com/volley-quic/volley/scheduler"
 	"github.com/volley-quic/volley/sender"
+	"github.com/volley-quic/volley/stream"
 )
 
 // A Conn is a QUIC connection. Its methods may be called from any number of
@@ -117,6 +118,8 @@ type Conn struct {
 	askedSeq   int64     // of the latest ACK_FREQUENCY frame; -1: none
 	blockedAt  int64     // limit of the last DATA_BLOCKED; -1: none
 	streams    streams
+	takingIn   bool           // packets …
+	roused     []*stream.Wake // … and these are signalled behind them
 	flow       connFlow
 
 	complete  bool // the handshake is complete (RFC 9001 §4.1.1)

@@ -358,6 +358,16 @@ func (m *monitor) Unlock() { m.mu.Unlock() }
 // Await implements stream.Host.
 func (m *monitor) Await(w *stream.Wake, ctx context.Context) { (*Conn)(m).await(w, ctx) }
 
+// Rouse implements stream.Host. Who waits for what packets bring would only queue for the
+// mutex while more of them are taken in.
+func (m *monitor) Rouse(w *stream.Wake) {
+	if m.takingIn {
+		m.roused = append(m.roused, w)
+	} else {
+		w.Signal()
+	}
+}
+
 // Between implements sender.Host.
 func (m *monitor) Between() {
 	r := &m.transport.reading

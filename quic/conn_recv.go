@@ -288,6 +288,7 @@ func (c *Conn) takeOpened() {
 	c.opened = c.opened[:0]
 	now := time.Now()
 	c.mu.Lock()
+	c.takingIn = true
 	acks := &c.spaces[recovery.App].acks
 	// Key updates come first: an ACK of these packets must not be ahead of them.
 	err := c.oneRTT.Received(now, c.rec.PTO(recovery.App))
@@ -336,7 +337,14 @@ func (c *Conn) takeOpened() {
 	if trace != nil {
 		trace.update()
 	}
+	c.takingIn = false
+	roused := c.roused
 	c.mu.Unlock()
+	for _, w := range roused {
+		w.Signal()
+	}
+	clear(roused)
+	c.roused = roused[:0] // only who has the turn takes packets in
 	clear(ps)
 	if err != nil {
 		c.fail(err)

@@ -62,7 +62,7 @@ func (c *Conn) shed() {
 	c.spare, c.opened, c.ackIn = nil, nil, nil
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.ackRanges, c.heldFree = nil, nil
+	c.ackRanges, c.heldFree, c.roused = nil, nil, nil
 	c.control.shed()
 	c.rec.Shed(time.Now())
 }

@@ -263,7 +263,7 @@ func (ss *streams) accept(id int64, k int) {
 	} else {
 		ss.bidiQueue = append(ss.bidiQueue, h.stream)
 	}
-	ss.arrived[k].Signal()
+	(*monitor)(ss.c).Rouse(ss.arrived[k])
 }
 
 func signal(ch chan struct{}) {

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -1054,4 +1055,36 @@ func TestStreamIsOneAllocation(t *testing.T) {
 			t.Errorf("stream %d: %v allocations", id, n)
 		}
 	}
+}
+
+// Who waits for what packets bring is woken behind them, when the mutex is free, and not
+// one by one to queue for it.
+func TestWakesFollowTheMutex(t *testing.T) {
+	virtual(t, func(w *world) {
+		c, s := w.connect(nil, nil)
+		var woken, locked atomic.Int32
+		look := func() {
+			woken.Add(1)
+			if !s.mu.TryLock() {
+				locked.Add(1)
+				return
+			}
+			s.mu.Unlock()
+		}
+		s.mu.Lock()
+		s.streams.arrived[bidi].Away(&look)
+		s.mu.Unlock()
+		for range 3 {
+			st, err := c.OpenStream()
+			if err != nil {
+				t.Fatal(err)
+			}
+			st.Write([]byte("a"))
+		}
+		time.Sleep(time.Second)
+		if woken.Load() == 0 || locked.Load() > 0 {
+			t.Errorf("woken %d times, %d of them while the mutex was held", woken.Load(), locked.Load())
+		}
+		s.streams.arrived[bidi].Away(nil)
+	})
 }

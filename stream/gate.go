@@ -106,6 +106,14 @@ func (g *gate) signal() {
 	}
 }
 
+// rouse is signal by way of the host, which may put it off for a moment.
+func (g *gate) rouse(h Host) {
+	if g.parked {
+		g.parked = false
+		h.Rouse(&g.wake)
+	}
+}
+
 // signalAll wakes every call that waits, inside or in the queue.
 func (g *gate) signalAll() {
 	g.signal()

@@ -14,6 +14,8 @@ type Host interface {
 	// Await waits until there is a token in w, which it takes, or until the end of ctx,
 	// which may be nil. Called without any lock.
 	Await(w *Wake, ctx context.Context)
+	// Rouse signals w: at once, or when the monitor is let go. Monitor held.
+	Rouse(w *Wake)
 
 	// SendReady says that s has something new to send: bytes, FIN, lost
 	// bytes, RESET_STREAM or STREAM_DATA_BLOCKED. Monitor held. It may be

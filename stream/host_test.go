@@ -73,6 +73,7 @@ func (h *testHost) RecvUpdate(*Recv)                   { h.held(); h.updates++ }
 func (h *testHost) RecvConsumed(n int64)               { h.held(); h.consumed += n }
 func (h *testHost) RecvDone(*Recv)                     { h.held(); h.recvDone++ }
 func (h *testHost) Await(w *Wake, ctx context.Context) { w.Wait(ctx) }
+func (h *testHost) Rouse(w *Wake)                      { h.held(); w.Signal() }
 func (h *testHost) RTT() time.Duration                 { return h.rtt }
 func (h *testHost) Context() context.Context {
 	return h.ctx

@@ -154,7 +154,7 @@ func (r *Recv) PushHeld(off int64, data []byte, fin bool, mem Memory) (newBytes 
 		}
 	}
 	if r.gate.parked && (r.ready >= r.want || r.ready == r.last) {
-		r.gate.signal()
+		r.gate.rouse(r.h)
 	}
 	r.finish()
 	return newBytes, nil

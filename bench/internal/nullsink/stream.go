@@ -85,6 +85,9 @@ func (h *host) Context() context.Context { return context.Background() }
 // Await implements stream.Host.
 func (h *host) Await(w *stream.Wake, ctx context.Context) { w.Wait(ctx) }
 
+// Rouse implements stream.Host.
+func (h *host) Rouse(w *stream.Wake) { w.Signal() }
+
 // PushUnlock implements stream.Host: the sender would run now.
 func (h *host) PushUnlock(*stream.Send) {
 	h.mu.Unlock()
