@@ -452,10 +452,11 @@ func TestPatienceGrowsWithABulkWriter(t *testing.T) {
 				write()
 			}
 			write()
-			got := c.x.late.Sub(time.Now())
-			if c.x.late.IsZero() || got < want*7/8 || got > want {
-				t.Errorf("after %v its rest waits %v, want %v", writing, got, want)
-			}
+			c.do(func() {
+				if got := time.Until(c.x.late); c.x.late.IsZero() || got < want*7/8 || got > want {
+					t.Errorf("after %v its rest waits %v, want %v", writing, got, want)
+				}
+			})
 			c.arrives("the rest", 0, int(off), false, mostLate)
 			c.stop(io.EOF)
 			time.Sleep(time.Second)
