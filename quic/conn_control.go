@@ -471,19 +471,20 @@ func (m *monitor) Buffered(delta int) {
 
 // RecvUpdate implements stream.Host.
 func (m *monitor) RecvUpdate(r *stream.Recv) {
-	if _, ok := r.StopSendingDue(); ok {
-		m.control.add(frameStopSending, r.ID())
-	}
 	if _, ok := r.MaxDataDue(); ok {
 		m.control.add(frameMaxStreamData, r.ID())
+		(*Conn)(m).creditDue(r.Scarce())
 	}
-	(*Conn)(m).creditDue()
+	if _, ok := r.StopSendingDue(); ok {
+		m.control.add(frameStopSending, r.ID())
+		(*Conn)(m).wakeUp()
+	}
 }
 
-// creditDue comes when the peer is to get more credit: that is so early that it can wait
+// creditDue comes when the peer is to get more credit. Unless it is scarce that can wait
 // until a caller who reads has taken in what has arrived. The mutex is held.
-func (c *Conn) creditDue() {
-	if r := c.reads.Load(); r == nil || !r.leaveLater(c) {
+func (c *Conn) creditDue(scarce bool) {
+	if r := c.reads.Load(); r == nil || scarce || !r.leaveCredit(c) {
 		c.wakeUp()
 	}
 }
@@ -492,7 +493,7 @@ func (c *Conn) creditDue() {
 func (m *monitor) RecvConsumed(n int64) {
 	if m.flow.read(n, time.Now, m.RTT()) {
 		m.control.add(frameMaxData, 0)
-		(*Conn)(m).creditDue()
+		(*Conn)(m).creditDue(m.flow.scarce())
 	}
 }
 

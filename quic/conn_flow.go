@@ -76,6 +76,9 @@ func (f *connFlow) read(n int64, now func() time.Time, rtt time.Duration) (due b
 	return f.consumed+f.window > f.limit
 }
 
+// scarce reports whether the peer has used up most of what it was given.
+func (f *connFlow) scarce() bool { return f.limit-f.highest <= f.window/4 }
+
 // grant raises the limit and returns it, for a MAX_DATA frame.
 func (f *connFlow) grant() int64 {
 	f.limit = max(f.limit, f.consumed+f.window)

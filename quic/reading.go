@@ -87,8 +87,8 @@ type reading struct {
 	last     atomic.Pointer[Conn]        // for which all of the latest batch was
 	alone    atomic.Pointer[Conn]        // last, if it has had the socket for itself for a while
 	much     atomic.Bool                 // of the latest batches, one was more than little
-	owing    atomic.Pointer[Conn]        // for which something is left to do …
-	urgent   atomic.Bool                 // … that was not to wait for the reader
+	owing    atomic.Pointer[Conn]        // for which something is left to do
+	granting atomic.Pointer[Conn]        // the same, where it is only credit that is left
 
 	recall func() // brings back who waits in the socket
 
@@ -208,6 +208,7 @@ func (r *reading) forget(c *Conn) {
 	r.last.CompareAndSwap(c, nil)
 	r.alone.CompareAndSwap(c, nil)
 	r.owing.CompareAndSwap(c, nil)
+	r.granting.CompareAndSwap(c, nil)
 }
 
 // batch hands over what a read brought, and takes note of for whom that was. It reports
@@ -349,14 +350,22 @@ func (r *reading) watch(on bool) {
 }
 
 // collect has done what was left to callers who did not come back. It reports whether
-// there was anything, and not only what can wait for the reader.
-func (r *reading) collect() (urgent bool) {
-	c := r.owing.Swap(nil)
-	if c == nil {
-		return false
+// there was anything that was not to wait for the reader.
+func (r *reading) collect() (owed bool) {
+	settle(&r.granting, nil)
+	return settle(&r.owing, nil) != nil
+}
+
+// settle ends a debt and returns whose it was, nil if there was none. Unless it is c, which is
+// at work, that connection is woken.
+func settle(debt *atomic.Pointer[Conn], c *Conn) (whose *Conn) {
+	if debt.Load() == nil {
+		return nil
 	}
-	c.wakeUp()
-	return r.urgent.Swap(false)
+	if whose = debt.Swap(nil); whose != nil && whose != c {
+		whose.wakeUp()
+	}
+	return whose
 }
 
 // end says that nobody reads the socket any more. Who is called back as of now is not there.
@@ -370,23 +379,22 @@ func (r *reading) end() {
 // leaveTo leaves what c has to do to its callers, if they may be expected back at once. It
 // reports false if somebody else must do it.
 func (r *reading) leaveTo(c *Conn) bool {
-	if r.bulk.Load() || r.much.Load() || !r.leaveLater(c) {
-		return false
-	}
-	r.urgent.Store(true)
-	return true
+	return !r.bulk.Load() && !r.much.Load() && r.owe(&r.owing, c)
 }
 
-// leaveLater is leaveTo for what can wait until the reader is back, if need be.
-func (r *reading) leaveLater(c *Conn) bool {
+// leaveCredit is leaveTo for credit that the peer does not need yet: if c's callers are not
+// back at once the reader will be in time.
+func (r *reading) leaveCredit(c *Conn) bool { return r.owe(&r.granting, c) }
+
+func (r *reading) owe(debt *atomic.Pointer[Conn], c *Conn) bool {
 	if experiment.HandOver.Load() || r.alone.Load() != c || r.state.Load() != atNobody || c.prompt.times.Load() < r.required.Load() {
 		return false
 	}
-	if other := r.owing.Swap(c); other != nil && other != c {
+	if other := debt.Swap(c); other != nil && other != c {
 		other.wakeUp()
 	}
-	// Who changes the state looks at owing after that.
-	return r.state.Load() == atNobody || !r.owing.CompareAndSwap(c, nil)
+	// Who changes the state looks at the debts after that.
+	return r.state.Load() == atNobody || !debt.CompareAndSwap(c, nil)
 }
 
 // ask asks the reader to step aside.
@@ -487,11 +495,8 @@ func (r *reading) standIn(c *Conn, w *stream.Wake, ctx context.Context, waiters 
 	if spoken != r.spoken {
 		r.spoken, r.plenty = spoken, 0 // a conversation: who naps is late with the answer
 	}
-	if r.owing.CompareAndSwap(c, nil) {
+	if owing, granting := settle(&r.owing, c), settle(&r.granting, c); owing == c || granting == c {
 		due = true
-		r.urgent.Store(false)
-	} else {
-		r.collect()
 	}
 	if due && c.turn.takeOrTell() {
 		c.serve(false)

@@ -331,7 +331,7 @@ func TestReadingCreditCanWait(t *testing.T) {
 			k.c.mu.Lock()
 			defer k.c.mu.Unlock()
 			k.c.control.add(frameMaxData, 0)
-			k.c.creditDue()
+			k.c.creditDue(false)
 		}
 		sent := func() bool {
 			k.c.mu.Lock()
@@ -342,7 +342,7 @@ func TestReadingCreditCanWait(t *testing.T) {
 		word(t, k.own)
 		r.much.Store(true)
 		due()
-		if synctest.Wait(); sent() || r.owing.Load() != k.c {
+		if synctest.Wait(); sent() || r.granting.Load() != k.c {
 			t.Error("the credit is not left to the caller")
 		}
 		required := r.required.Load()
@@ -359,6 +359,13 @@ func TestReadingCreditCanWait(t *testing.T) {
 		}
 		r.much.Store(false)
 		k.goOn()
+		k.c.mu.Lock()
+		k.c.control.add(frameMaxData, 0)
+		k.c.creditDue(true)
+		k.c.mu.Unlock()
+		if synctest.Wait(); !sent() {
+			t.Error("the peer has little credit left, and waits for more")
+		}
 		due()
 		answer := k.standsIn(r, readOne(k.own))
 		if !sent() {
@@ -367,6 +374,21 @@ func TestReadingCreditCanWait(t *testing.T) {
 		k.far.Write([]byte{1})
 		if err := <-answer; err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// STOP_SENDING is not credit: it waits for nobody.
+func TestReadingStopSendingLeavesAtOnce(t *testing.T) {
+	talking(t, func(k *talk) {
+		k.far.Write([]byte{1})
+		word(t, k.own)
+		k.own.CancelRead(3)
+		synctest.Wait()
+		k.c.mu.Lock()
+		defer k.c.mu.Unlock()
+		if k.c.control.any() {
+			t.Error("it does not leave at once")
 		}
 	})
 }

@@ -105,6 +105,7 @@ type Sender struct {
 	steady   *Stream   // more of its writer's came before that
 	returns  int       // … so often in a row
 	since    time.Time // … and for so long
+	waited   time.Time // a rest began to wait for more then
 	paused   time.Time // the pacer lets go again then; zero when it is not what holds back
 	latest   *Stream   // whose bytes left last
 	held     *Flight   // sealed, and refused by a full socket buffer
@@ -353,6 +354,10 @@ func (x *Sender) wait() bool {
 	}
 	now := time.Now()
 	if x.late.IsZero() {
+		if now.Sub(x.waited) > mostLate {
+			x.returns = 0 // its writer was away, though others have taken the rest along
+		}
+		x.waited = now
 		x.late = now.Add(x.patience(now))
 		x.host.SetTimer(x.late)
 		return true

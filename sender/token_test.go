@@ -464,6 +464,42 @@ func TestPatienceGrowsWithABulkWriter(t *testing.T) {
 	}
 }
 
+// A writer that came back for a while, and then was away, has not come back for long, also if
+// another stream took along the last of what it had written.
+func TestPatienceEndsWhileAWriterIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newConn(t, setup{dst: 4})
+		c.do(func() { c.cc.bytes = 64 << 20 })
+		c.serve(rtt, nil)
+		s, other := c.open(0, plenty), c.open(4, plenty)
+		s.SetWriteBuffer(1<<20, 2<<20)
+		off := int64(0)
+		write := func() {
+			if _, err := s.Write(bytesOf(0, off, 64<<10)); err != nil {
+				t.Fatal(err)
+			}
+			off += 64 << 10
+		}
+		for range 10 {
+			write()
+			time.Sleep(lateAfter / 5)
+		}
+		write()
+		other.Write(bytesOf(4, 0, 1))
+		c.arrives("the rest", 0, int(off), false, lateAfter)
+		time.Sleep(10 * time.Second)
+		write()
+		c.do(func() {
+			if got := time.Until(c.x.late); c.x.late.IsZero() || got > lateAfter {
+				t.Errorf("the rest waits %v after a pause, want %v", got, lateAfter)
+			}
+		})
+		c.arrives("the rest", 0, int(off), false, lateAfter)
+		c.stop(io.EOF)
+		time.Sleep(time.Second)
+	})
+}
+
 // A source's first bytes leave at once, and later ones before the next call takes long.
 func TestSlowSourceDelaysNothingItGave(t *testing.T) {
 	for _, tuning := range modes {

@@ -393,6 +393,9 @@ func (r *Recv) update() {
 // Window is the present size of the stream's window in bytes. Monitor held.
 func (r *Recv) Window() int64 { return r.window }
 
+// Scarce reports whether the peer has used up most of its credit. Monitor held.
+func (r *Recv) Scarce() bool { return r.limit-r.high <= r.window/4 }
+
 // MaxDataDue says that MAX_STREAM_DATA with the value max is to be sent.
 // Monitor held.
 func (r *Recv) MaxDataDue() (max int64, ok bool) {
