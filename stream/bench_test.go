@@ -223,3 +223,25 @@ func BenchmarkFillDrain(b *testing.B) {
 		}
 	}
 }
+
+// What a write of 64 KiB costs to copy, into an aligned block from aligned and unaligned
+// memory: in steps, as writes do, and at once.
+func BenchmarkCopyIn(b *testing.B) {
+	const size = 64 << 10
+	block, src := Get(size), make([]byte, size+8)
+	for name, from := range map[string][]byte{"aligned": src[:size], "unaligned": src[5 : size+5]} {
+		b.Run(name+"/steps", func(b *testing.B) {
+			b.SetBytes(size)
+			for b.Loop() {
+				c := pieces{p: from}
+				c.copyTo(block.buf)
+			}
+		})
+		b.Run(name+"/at once", func(b *testing.B) {
+			b.SetBytes(size)
+			for b.Loop() {
+				copy(block.buf, from)
+			}
+		})
+	}
+}
