@@ -52,6 +52,9 @@ const (
 	// Where more do, no processor sleeps that a hand-over would have to wake.
 	fewWait = 8
 
+	// lookEvery is how long it does not look again: some flights where the path is fast.
+	lookEvery = 100 * time.Microsecond
+
 	// manyLooks is how often in a row a caller that sends in bulk has looked before the
 	// poller need not watch the socket any more.
 	manyLooks = 8
@@ -113,11 +116,12 @@ type reading struct {
 	at    atomic.Int64 // when somebody has read, or begun to help, by clock
 
 	// Whoever has the right.
-	mistake   uint32 // number of visits at the latest mistake
-	unwatched bool   // the poller does not look at the socket
-	plenty    int    // batches in a row that were more than little, and nothing sent meanwhile
-	spoken    int64  // bytes that streams had sent by then
-	looks     int    // in a row, of a caller that sends
+	mistake   uint32        // number of visits at the latest mistake
+	unwatched bool          // the poller does not look at the socket
+	plenty    int           // batches in a row that were more than little, and nothing sent meanwhile
+	spoken    int64         // bytes that streams had sent by then
+	looks     int           // in a row, of a caller that sends
+	looked    time.Duration // when it has looked into the socket, by clock
 }
 
 // readSocket is what reading needs of a *udp.Conn.
@@ -574,8 +578,10 @@ func (r *reading) look(c *Conn, at time.Duration) {
 	case !trusted && !r.bulk.Load() || r.alone.Load() != c || r.much.Load():
 	case r.take():
 		r.collect()
+		r.looks++
 		// The peer acknowledges less often than we send.
-		if r.looks++; r.looks%2 == 0 {
+		if at-r.looked >= lookEvery {
+			r.looked = at
 			if n := r.now(); n > 0 && (!r.serve(c, n) || r.much.Load()) {
 				c.prompt.reset()
 				r.giveBack()
