@@ -55,8 +55,8 @@ const (
 	// lookEvery is how long it does not look again: some flights where the path is fast.
 	lookEvery = 100 * time.Microsecond
 
-	// manyLooks is how often in a row a caller that sends in bulk has looked before the
-	// poller need not watch the socket any more.
+	// manyLooks is how often in a row a caller that sends in bulk has come by to look before
+	// the poller need not watch the socket any more.
 	manyLooks = 8
 )
 
@@ -120,7 +120,7 @@ type reading struct {
 	unwatched bool          // the poller does not look at the socket
 	plenty    int           // batches in a row that were more than little, and nothing sent meanwhile
 	spoken    int64         // bytes that streams had sent by then
-	looks     int           // in a row, of a caller that sends
+	looks     int           // visits in a row of a caller that sends
 	looked    time.Duration // when it has looked into the socket, by clock
 }
 

@@ -376,22 +376,28 @@ func TestSourceWakesNobody(t *testing.T) {
 	}
 }
 
+// bulkWriter is a connection whose stream 0 has a window for all of its writes, of 64 KiB each.
+func bulkWriter(t *testing.T) (c *conn, write func(), written func() int) {
+	c = newConn(t, setup{dst: 4})
+	c.do(func() { c.cc.bytes = 64 << 20 })
+	c.serve(rtt, nil)
+	s := c.open(0, plenty)
+	s.SetWriteBuffer(1<<20, 2<<20)
+	off := 0
+	write = func() {
+		if _, err := s.Write(bytesOf(0, int64(off), 64<<10)); err != nil {
+			t.Fatal(err)
+		}
+		off += 64 << 10
+	}
+	return c, write, func() int { return off }
+}
+
 // Of a bulk writer that comes back in time again and again, only whole flights leave, until
 // it does not come back.
 func TestSteadyBulkWriter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newConn(t, setup{dst: 4})
-		c.do(func() { c.cc.bytes = 64 << 20 })
-		c.serve(rtt, nil)
-		s := c.open(0, plenty)
-		s.SetWriteBuffer(1<<20, 2<<20)
-		off := int64(0)
-		write := func() {
-			if _, err := s.Write(bytesOf(0, off, 64<<10)); err != nil {
-				t.Fatal(err)
-			}
-			off += 64 << 10
-		}
+		c, write, written := bulkWriter(t)
 		flights := func() (n, datagrams uint64) {
 			c.do(func() { n, datagrams = c.x.stats.Flights, c.x.stats.Datagrams })
 			return n, datagrams
@@ -412,7 +418,7 @@ func TestSteadyBulkWriter(t *testing.T) {
 			if whole := uint64(segments(c.x.size)); d-datagrams != whole*(n-before) {
 				t.Errorf("round %d: %d datagrams in %d flights, want %d in each", round, d-datagrams, n-before, whole)
 			}
-			c.arrives("the rest", 0, int(off), false, lateAfter)
+			c.arrives("the rest", 0, written(), false, lateAfter)
 			time.Sleep(time.Second)
 			c.do(func() {
 				if c.x.returns != 0 {
@@ -435,18 +441,7 @@ func TestPatienceGrowsWithABulkWriter(t *testing.T) {
 		160 * time.Millisecond: mostLate,
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			c := newConn(t, setup{dst: 4})
-			c.do(func() { c.cc.bytes = 64 << 20 })
-			c.serve(rtt, nil)
-			s := c.open(0, plenty)
-			s.SetWriteBuffer(1<<20, 2<<20)
-			off := int64(0)
-			write := func() {
-				if _, err := s.Write(bytesOf(0, off, 64<<10)); err != nil {
-					t.Fatal(err)
-				}
-				off += 64 << 10
-			}
+			c, write, written := bulkWriter(t)
 			const between = 100 * time.Microsecond
 			for begin := time.Now(); time.Since(begin) < writing; time.Sleep(between) {
 				write()
@@ -457,7 +452,7 @@ func TestPatienceGrowsWithABulkWriter(t *testing.T) {
 					t.Errorf("after %v its rest waits %v, want %v", writing, got, want)
 				}
 			})
-			c.arrives("the rest", 0, int(off), false, mostLate)
+			c.arrives("the rest", 0, written(), false, mostLate)
 			c.stop(io.EOF)
 			time.Sleep(time.Second)
 		})
@@ -468,25 +463,15 @@ func TestPatienceGrowsWithABulkWriter(t *testing.T) {
 // another stream took along the last of what it had written.
 func TestPatienceEndsWhileAWriterIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newConn(t, setup{dst: 4})
-		c.do(func() { c.cc.bytes = 64 << 20 })
-		c.serve(rtt, nil)
-		s, other := c.open(0, plenty), c.open(4, plenty)
-		s.SetWriteBuffer(1<<20, 2<<20)
-		off := int64(0)
-		write := func() {
-			if _, err := s.Write(bytesOf(0, off, 64<<10)); err != nil {
-				t.Fatal(err)
-			}
-			off += 64 << 10
-		}
+		c, write, written := bulkWriter(t)
+		other := c.open(4, plenty)
 		for range 10 {
 			write()
 			time.Sleep(lateAfter / 5)
 		}
 		write()
 		other.Write(bytesOf(4, 0, 1))
-		c.arrives("the rest", 0, int(off), false, lateAfter)
+		c.arrives("the rest", 0, written(), false, lateAfter)
 		time.Sleep(10 * time.Second)
 		write()
 		c.do(func() {
@@ -494,7 +479,7 @@ func TestPatienceEndsWhileAWriterIsAway(t *testing.T) {
 				t.Errorf("the rest waits %v after a pause, want %v", got, lateAfter)
 			}
 		})
-		c.arrives("the rest", 0, int(off), false, lateAfter)
+		c.arrives("the rest", 0, written(), false, lateAfter)
 		c.stop(io.EOF)
 		time.Sleep(time.Second)
 	})

@@ -18,8 +18,8 @@ func (r *Recv) Read(p []byte) (int, error) {
 		h.Unlock()
 		return 0, err
 	}
-	n, over := 0, len(p) == 0
-	if !over {
+	n, none := 0, len(p) == 0
+	if !none {
 		err = r.wait(r.read + 1)
 	}
 	for err == nil && n < len(p) && r.read < r.ready {
@@ -31,7 +31,7 @@ func (r *Recv) Read(p []byte) (int, error) {
 		n += k
 	}
 	if err == nil {
-		err = r.readErr(n, over)
+		err = r.readErr(n, none)
 	}
 	r.gate.leave()
 	h.Unlock()
