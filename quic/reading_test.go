@@ -832,6 +832,7 @@ func TestReadingCallsNoApplication(t *testing.T) {
 // A caller that sends in bulk takes in the ACKs itself, and the reader is back soon after
 // its last flight.
 func TestReadingBulk(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0)))) // see reserve
 	virtual(t, func(w *world) {
 		c, s := w.connect(patient(), patient())
 		p := patternOf(1, 1)
@@ -850,8 +851,89 @@ func TestReadingBulk(t *testing.T) {
 		if n := r.state.Load(); n != atReader {
 			t.Errorf("long after, the right to read is at %d, want the reader", n)
 		}
+		if r.stays.Load() {
+			t.Error("long after, its thread is reserved for it")
+		}
 	})
 }
+
+// Threads are reserved for as many callers as can run at once, and for that of the connection
+// that has the socket for itself.
+func TestReadingOwnThreads(t *testing.T) {
+	d := newDemuxTest(t, 4)
+	c, other := d.conn("c", "aaaa"), d.conn("other", "bbbb")
+	before := ownThreads.Load()
+	rs := make([]reading, 4)
+	for i := range rs {
+		rs[i].threads = before + 2
+		rs[i].reserve()
+		rs[i].reserve() // once for all
+	}
+	has := func(want ...bool) {
+		t.Helper()
+		for i := range rs {
+			if rs[i].stays.Load() != want[i] {
+				t.Errorf("reserved for the caller of socket %d: %v", i, !want[i])
+			}
+		}
+	}
+	has(true, true, false, false)
+	rs[0].unreserve()
+	rs[0].unreserve()
+	rs[3].reserve()
+	rs[2].reserve()
+	has(false, true, false, true)
+
+	r := &rs[1]
+	r.alone.Store(c)
+	for _, conn := range []*Conn{c, other} {
+		if (*monitor)(conn).Stays() {
+			t.Error("callers that may not read have a thread")
+		}
+		conn.reads.Store(r)
+	}
+	if !(*monitor)(c).Stays() || (*monitor)(other).Stays() {
+		t.Error("the thread is not for the connection that the socket is for")
+	}
+	for i := range rs {
+		rs[i].unreserve()
+	}
+	if n := ownThreads.Load(); n != before {
+		t.Errorf("%d threads remain reserved", n-before)
+	}
+	one := reading{threads: 1}
+	if one.reserve(); one.stays.Load() {
+		t.Error("the only processor's thread is reserved")
+	}
+}
+
+// A thread is reserved for a caller that has come by to look again and again.
+func TestReadingInBulkHasAThread(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0))))
+	d := newDemuxTest(t, 4)
+	c := d.conn("c", "aaaa")
+	r := &d.t.reading
+	r.init(d.t, empty{})
+	r.alone.Store(c)
+	r.state.Store(atNobody)
+	r.required.Store(0)
+	for n := range manyLooks {
+		if r.stays.Load() {
+			t.Errorf("after %d looks", n)
+		}
+		r.look(c, time.Duration(n)*lookEvery)
+	}
+	if !r.stays.Load() {
+		t.Errorf("not after %d looks", manyLooks)
+	}
+	r.unreserve()
+}
+
+// empty is a socket in which there is nothing.
+type empty struct{ endless }
+
+func (empty) ReadNow([]udp.Message) int { return 0 }
+func (empty) Watch(bool)                {}
 
 // Where much comes for one that sends in bulk, and does not look for it any more, the reader
 // is back at once.

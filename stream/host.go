@@ -17,6 +17,10 @@ type Host interface {
 	// Rouse signals w: at once, or when the monitor is let go. Monitor held.
 	Rouse(w *Wake)
 
+	// Stays reports whether a call that writes much keeps its thread for itself but while
+	// it waits. Monitor held.
+	Stays() bool
+
 	// SendReady says that s has something new to send: bytes, FIN, lost
 	// bytes, RESET_STREAM or STREAM_DATA_BLOCKED. Monitor held. It may be
 	// called again for a stream that is ready already.

@@ -18,6 +18,9 @@ type testHost struct {
 	rtt    time.Duration
 	high   int // of BufferRoom
 	onPush func(s *Send)
+	stays  bool
+
+	onAwait func() // in place of a wait
 
 	ready, pushed, sent, done int
 	buffered                  int
@@ -55,6 +58,7 @@ func (h *testHost) held() {
 	}
 }
 
+func (h *testHost) Stays() bool     { h.held(); return h.stays }
 func (h *testHost) SendReady(*Send) { h.held(); h.ready++ }
 func (h *testHost) PushUnlock(s *Send) {
 	h.held()
@@ -65,20 +69,28 @@ func (h *testHost) PushUnlock(s *Send) {
 		f(s)
 	}
 }
-func (h *testHost) DataSent(*Send)                     { h.held(); h.sent++ }
-func (h *testHost) SendDone(*Send)                     { h.held(); h.done++ }
-func (h *testHost) BufferRoom() int                    { return h.high - h.buffered }
-func (h *testHost) Buffered(n int)                     { h.held(); h.buffered += n }
-func (h *testHost) RecvUpdate(*Recv)                   { h.held(); h.updates++ }
-func (h *testHost) RecvConsumed(n int64)               { h.held(); h.consumed += n }
-func (h *testHost) RecvDone(*Recv)                     { h.held(); h.recvDone++ }
-func (h *testHost) Await(w *Wake, ctx context.Context) { w.Wait(ctx) }
-func (h *testHost) Rouse(w *Wake)                      { h.held(); w.Signal() }
-func (h *testHost) RTT() time.Duration                 { return h.rtt }
+func (h *testHost) DataSent(*Send)       { h.held(); h.sent++ }
+func (h *testHost) SendDone(*Send)       { h.held(); h.done++ }
+func (h *testHost) BufferRoom() int      { return h.high - h.buffered }
+func (h *testHost) Buffered(n int)       { h.held(); h.buffered += n }
+func (h *testHost) RecvUpdate(*Recv)     { h.held(); h.updates++ }
+func (h *testHost) RecvConsumed(n int64) { h.held(); h.consumed += n }
+func (h *testHost) RecvDone(*Recv)       { h.held(); h.recvDone++ }
+func (h *testHost) Rouse(w *Wake)        { h.held(); w.Signal() }
+func (h *testHost) RTT() time.Duration   { return h.rtt }
 func (h *testHost) Context() context.Context {
 	return h.ctx
 }
 func (h *testHost) After(f func()) { h.held(); h.afters = append(h.afters, f) }
+
+func (h *testHost) Await(w *Wake, ctx context.Context) {
+	if h.onAwait == nil {
+		w.Wait(ctx)
+	} else {
+		h.onAwait()
+		w.Take()
+	}
+}
 
 // later runs what After was given.
 func (h *testHost) later() {

@@ -72,6 +72,7 @@ type Send struct {
 	finSent   bool
 	finLost   bool
 	finAcked  bool
+	stays     bool // the write inside has its thread for itself
 	done      bool // SendDone was called, or never will be
 }
 

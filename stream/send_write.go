@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"runtime"
 	"time"
 
 	"github.com/volley-quic/volley/emit"
@@ -100,6 +101,9 @@ func (s *Send) write(c *pieces, total int, fin bool) (int, error) {
 		h.Unlock()
 		return 0, err
 	}
+	if s.stay(total) {
+		defer runtime.UnlockOSThread()
+	}
 	start, added, due := s.acc, 0, false
 	if total == 0 && fin {
 		s.queueFin()
@@ -193,6 +197,9 @@ func (s *Send) WriteOwned(p []byte, release func()) (int, error) {
 		b.free(h)
 		h.Unlock()
 		return 0, err
+	}
+	if s.stay(len(p)) {
+		defer runtime.UnlockOSThread()
 	}
 	if s.room() <= 0 {
 		err = s.wait(wantRoom)
@@ -418,7 +425,7 @@ func (s *Send) wait(w want) error {
 			continue
 		}
 		s.want = w
-		s.gate.park(s.h, nil)
+		s.park()
 	}
 }
 
