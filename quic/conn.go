@@ -296,26 +296,12 @@ func (c *Conn) work() {
 	}
 }
 
-// timeUp is what the timer calls. What it was set for has mostly been put off since: while
-// much is sent, several hundred times a second. That wakes nobody.
+// timeUp is what the timer calls.
 func (c *Conn) timeUp() {
-	if c.due(time.Now()) {
-		c.wakeUp()
-	}
-}
-
-// due reports whether there is something to do now, or else sets the timer, which has gone
-// off, once more.
-func (c *Conn) due(now time.Time) bool {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.timerAt = time.Time{}
-	t := c.nextTimer()
-	if t.IsZero() || !t.After(now) {
-		return true
-	}
-	c.setTimer(t)
-	return false
+	c.mu.Unlock()
+	c.wakeUp()
 }
 
 // visit is how many rounds at most somebody does who has other things to do.

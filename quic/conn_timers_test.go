@@ -107,29 +107,3 @@ func TestTimersWhoeverSends(t *testing.T) {
 		}
 	}
 }
-
-// A timer that goes off for something that was put off meanwhile is set again, for when
-// that is due, and wakes nobody.
-func TestTimersPutOff(t *testing.T) {
-	eachRole(t, func(t *testing.T, volley role) {
-		p := newActor(t, volley, func(c *Config) { c.KeepAlivePeriod = 10 * time.Second }).handshake()
-		p.ignore(wire.FrameAck)
-		p.writeFrames(wire.OneRTT, wire.Ping{})
-		p.advance(5 * time.Second)
-		before := rounds(p.c)
-		for range 4 {
-			p.c.mu.Lock()
-			p.c.setTimer(time.Now().Add(time.Second / 2))
-			p.c.mu.Unlock()
-			p.advance(time.Second)
-		}
-		if n := rounds(p.c) - before; n > 0 {
-			t.Errorf("%d rounds, for nothing", n)
-		}
-		p.wantIdle("not yet")
-		if d := p.advanceToSend(); d != time.Second {
-			t.Errorf("the PING is sent %v after that", d)
-		}
-		p.wantFrame("it is time", wire.OneRTT, wire.Ping{})
-	})
-}
