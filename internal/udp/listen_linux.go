@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -109,9 +108,7 @@ func watchReads(raw syscall.RawConn, local net.Addr) (*readWatched, error) {
 		return w.gone != nil || w.done
 	}
 	w.event.Fd = int32(fd)
-	w.modifyIn = func(ep uintptr) { // raw, as nap is
-		unix.RawSyscall6(unix.SYS_EPOLL_CTL, ep, unix.EPOLL_CTL_MOD, uintptr(w.event.Fd), uintptr(unsafe.Pointer(&w.event)), 0, 0)
-	}
+	w.modifyIn = func(ep uintptr) { unix.EpollCtl(int(ep), unix.EPOLL_CTL_MOD, int(w.event.Fd), &w.event) }
 	w.modify = func(uintptr) { w.wait.Control(w.modifyIn) }
 	w.plain.raw, w.plain.v6 = w, isV6(fd)
 	w.plain.in.init()
