@@ -142,7 +142,8 @@ func (h *connHost) Lock()                                         { h.mu.Lock() 
 func (h *connHost) Unlock()                                       { h.mu.Unlock() }
 func (h *connHost) Wake()                                         { (*nullConn)(h).wakeUp() }
 func (h *connHost) Await(w *stream.Wake, ctx context.Context)     { w.Wait(ctx) }
-func (h *connHost) Stays() bool                                   { return false }
+func (h *connHost) Stay() bool                                    { return false }
+func (h *connHost) Unstay()                                       {}
 func (h *connHost) Rouse(w *stream.Wake)                          { w.Signal() }
 func (h *connHost) Between()                                      {}
 func (h *connHost) Due(time.Time) (control, ack bool)             { return false, false }

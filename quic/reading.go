@@ -79,8 +79,6 @@ type reading struct {
 	able bool // the socket can be read without waiting: else only the reader reads
 	room bool // and holds much, and there are processors for others
 
-	threads int32 // that can run at once
-
 	state    atomic.Int32
 	asked    atomic.Bool                 // the reader is to step aside
 	nudge    chan struct{}               // capacity 1: the reader, which has stepped aside, is to look
@@ -89,7 +87,8 @@ type reading struct {
 	required atomic.Int32                // mayStandIn, but for mistakes
 	heir     atomic.Pointer[stream.Wake] // who asked, and waits to be woken when the right is free
 	bulk     atomic.Bool                 // it was a caller that sends in bulk who read last, and will again
-	stays    atomic.Bool                 // and its thread is reserved
+	reserved atomic.Bool                 // and there is a thread for it
+	stays    atomic.Bool                 // which it has
 	last     atomic.Pointer[Conn]        // for which all of the latest batch was
 	alone    atomic.Pointer[Conn]        // last, if it has had the socket for itself for a while
 	much     atomic.Bool                 // of the latest batches, one was more than little
@@ -162,10 +161,9 @@ func (r *reading) init(t *Transport, sock readSocket) {
 	r.ms = make([]udp.Message, messagesPerRead)
 	r.start = time.Now()
 	r.able = sock.CanReadNow()
-	r.threads = int32(runtime.GOMAXPROCS(0))
 	// Who takes in much waits for nothing as long as more comes: on an only processor, no
 	// timer and no other socket would have its turn.
-	r.room = sock.Room() >= roomy && r.threads > 1
+	r.room = sock.Room() >= roomy && runtime.GOMAXPROCS(0) > 1
 	sock.SetReadLock(&r.mu)
 }
 

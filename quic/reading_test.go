@@ -851,28 +851,28 @@ func TestReadingBulk(t *testing.T) {
 		if n := r.state.Load(); n != atReader {
 			t.Errorf("long after, the right to read is at %d, want the reader", n)
 		}
-		if r.stays.Load() {
+		if r.reserved.Load() || r.stays.Load() {
 			t.Error("long after, its thread is reserved for it")
 		}
 	})
 }
 
-// Threads are reserved for as many callers as can run at once, and for that of the connection
-// that has the socket for itself.
+// Threads are reserved for the callers of as many sockets as can run at once, and each is
+// for the only call of the connection that has the socket for itself.
 func TestReadingOwnThreads(t *testing.T) {
-	d := newDemuxTest(t, 4)
-	c, other := d.conn("c", "aaaa"), d.conn("other", "bbbb")
-	before := ownThreads.Load()
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+	if n := ownThreads.Load(); n != 0 {
+		t.Fatalf("%d threads are reserved before it begins", n)
+	}
 	rs := make([]reading, 4)
 	for i := range rs {
-		rs[i].threads = before + 2
 		rs[i].reserve()
 		rs[i].reserve() // once for all
 	}
 	has := func(want ...bool) {
 		t.Helper()
 		for i := range rs {
-			if rs[i].stays.Load() != want[i] {
+			if rs[i].reserved.Load() != want[i] {
 				t.Errorf("reserved for the caller of socket %d: %v", i, !want[i])
 			}
 		}
@@ -883,26 +883,43 @@ func TestReadingOwnThreads(t *testing.T) {
 	rs[3].reserve()
 	rs[2].reserve()
 	has(false, true, false, true)
+	rs[3].unreserve()
 
-	r := &rs[1]
+	d := newDemuxTest(t, 4)
+	c, other := d.conn("c", "aaaa"), d.conn("other", "bbbb")
+	c.transport = d.t
+	r := &d.t.reading
+	r.reserve()
 	r.alone.Store(c)
-	for _, conn := range []*Conn{c, other} {
-		if (*monitor)(conn).Stays() {
-			t.Error("callers that may not read have a thread")
+	stays := func(want bool, conn *Conn, why string) {
+		t.Helper()
+		if got := (*monitor)(conn).Stay(); got != want {
+			t.Errorf("%s: it stays: %v", why, got)
 		}
-		conn.reads.Store(r)
 	}
-	if !(*monitor)(c).Stays() || (*monitor)(other).Stays() {
-		t.Error("the thread is not for the connection that the socket is for")
+	stays(false, c, "a call of one whose callers may not read")
+	c.reads.Store(r)
+	other.reads.Store(r)
+	stays(false, other, "a call of another connection")
+	for range 3 {
+		stays(true, c, "one call after the other")
+		(*monitor)(c).Unstay()
 	}
-	for i := range rs {
-		rs[i].unreserve()
+	stays(true, c, "one call")
+	stays(false, c, "a second one at once")
+	(*monitor)(c).Unstay()
+	stays(false, c, "since two were there at once")
+	r.reserve()
+	stays(true, c, "when that is over")
+	(*monitor)(c).Unstay()
+
+	r.unreserve()
+	rs[1].unreserve()
+	if n := ownThreads.Load(); n != 0 {
+		t.Errorf("%d threads remain reserved", n)
 	}
-	if n := ownThreads.Load(); n != before {
-		t.Errorf("%d threads remain reserved", n-before)
-	}
-	one := reading{threads: 1}
-	if one.reserve(); one.stays.Load() {
+	runtime.GOMAXPROCS(1)
+	if rs[0].reserve(); rs[0].reserved.Load() {
 		t.Error("the only processor's thread is reserved")
 	}
 }
@@ -918,12 +935,12 @@ func TestReadingInBulkHasAThread(t *testing.T) {
 	r.state.Store(atNobody)
 	r.required.Store(0)
 	for n := range manyLooks {
-		if r.stays.Load() {
+		if r.reserved.Load() {
 			t.Errorf("after %d looks", n)
 		}
 		r.look(c, time.Duration(n)*lookEvery)
 	}
-	if !r.stays.Load() {
+	if !r.reserved.Load() {
 		t.Errorf("not after %d looks", manyLooks)
 	}
 	r.unreserve()

@@ -1,33 +1,47 @@
 package quic
 
-import "sync/atomic"
+import (
+	"runtime"
+	"sync/atomic"
+)
 
-// ownThreads is for how many callers that send in bulk a thread is reserved, in the whole
-// process (see stream.Host.Stays): there are never more than processors, as a thread whose
+// ownThreads is how many transports have a thread for a caller that sends in bulk, in the
+// whole process (see stream.Host.Stay): never more than can run at once, as a thread whose
 // goroutine cannot run is of no use to anybody else.
 var ownThreads atomic.Int32
 
 // reserve reserves a thread for the caller that sends in bulk, if there is one left. Whoever
 // calls it has the right.
 func (r *reading) reserve() {
-	if r.threads > 1 && !r.stays.Load() {
-		if ownThreads.Add(1) <= r.threads {
-			r.stays.Store(true)
+	if most := int32(runtime.GOMAXPROCS(0)); most > 1 && !r.reserved.Load() {
+		if ownThreads.Add(1) <= most {
+			r.reserved.Store(true)
 		} else {
 			ownThreads.Add(-1)
 		}
 	}
 }
 
-// unreserve undoes reserve. Whoever calls it has the right.
+// unreserve undoes reserve.
 func (r *reading) unreserve() {
-	if r.stays.Swap(false) {
+	if r.reserved.Swap(false) {
 		ownThreads.Add(-1)
 	}
 }
 
-// Stays implements stream.Host.
-func (m *monitor) Stays() bool {
+// Stay implements stream.Host. Where two calls send at once nobody stays: they wait for the
+// mutex all the time, and to wait is dear for who does.
+func (m *monitor) Stay() bool {
 	r := m.reads.Load()
-	return r != nil && r.stays.Load() && r.alone.Load() == (*Conn)(m)
+	if r == nil || !r.reserved.Load() || r.alone.Load() != (*Conn)(m) {
+		return false
+	}
+	if !r.stays.CompareAndSwap(false, true) {
+		r.unreserve()
+		return false
+	}
+	return true
 }
+
+// Unstay implements stream.Host.
+func (m *monitor) Unstay() { m.transport.reading.stays.Store(false) }

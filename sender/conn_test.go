@@ -483,7 +483,8 @@ func (h *host) RecvUpdate(*stream.Recv)                   {}
 func (h *host) RecvConsumed(int64)                        {}
 func (h *host) RecvDone(*stream.Recv)                     {}
 func (h *host) Await(w *stream.Wake, ctx context.Context) { w.Wait(ctx) }
-func (h *host) Stays() bool                               { h.inside(); return false }
+func (h *host) Stay() bool                                { h.inside(); return false }
+func (h *host) Unstay()                                   {}
 func (h *host) Rouse(w *stream.Wake)                      { h.inside(); w.Signal() }
 func (h *host) Between() {
 	(*conn)(h).outside("Between")

@@ -17,9 +17,11 @@ type Host interface {
 	// Rouse signals w: at once, or when the monitor is let go. Monitor held.
 	Rouse(w *Wake)
 
-	// Stays reports whether a call that writes much keeps its thread for itself but while
-	// it waits. Monitor held.
-	Stays() bool
+	// Stay reports whether a call that writes much is to keep its thread for itself, but
+	// while it waits, until it calls Unstay. Monitor held.
+	Stay() bool
+	// Unstay ends what Stay allowed. Called without any lock.
+	Unstay()
 
 	// SendReady says that s has something new to send: bytes, FIN, lost
 	// bytes, RESET_STREAM or STREAM_DATA_BLOCKED. Monitor held. It may be

@@ -12,13 +12,14 @@ import (
 
 // testHost is a connection that does nothing by itself.
 type testHost struct {
-	t      testing.TB
-	mu     sync.Mutex
-	ctx    context.Context
-	rtt    time.Duration
-	high   int // of BufferRoom
-	onPush func(s *Send)
-	stays  bool
+	t       testing.TB
+	mu      sync.Mutex
+	ctx     context.Context
+	rtt     time.Duration
+	high    int // of BufferRoom
+	onPush  func(s *Send)
+	stays   bool // Stay says so …
+	staying bool // … and has done since Unstay
 
 	onAwait func() // in place of a wait
 
@@ -58,7 +59,8 @@ func (h *testHost) held() {
 	}
 }
 
-func (h *testHost) Stays() bool     { h.held(); return h.stays }
+func (h *testHost) Stay() bool      { h.held(); h.staying = h.staying || h.stays; return h.stays }
+func (h *testHost) Unstay()         { h.staying = false }
 func (h *testHost) SendReady(*Send) { h.held(); h.ready++ }
 func (h *testHost) PushUnlock(s *Send) {
 	h.held()

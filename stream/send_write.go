@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net"
 	"os"
-	"runtime"
 	"time"
 
 	"github.com/volley-quic/volley/emit"
@@ -102,7 +101,7 @@ func (s *Send) write(c *pieces, total int, fin bool) (int, error) {
 		return 0, err
 	}
 	if s.stay(total) {
-		defer runtime.UnlockOSThread()
+		defer s.unstay()
 	}
 	start, added, due := s.acc, 0, false
 	if total == 0 && fin {
@@ -199,7 +198,7 @@ func (s *Send) WriteOwned(p []byte, release func()) (int, error) {
 		return 0, err
 	}
 	if s.stay(len(p)) {
-		defer runtime.UnlockOSThread()
+		defer s.unstay()
 	}
 	if s.room() <= 0 {
 		err = s.wait(wantRoom)
@@ -396,6 +395,7 @@ func (s *Send) enter(who uint8) error {
 
 // exit lets the next call in, and does what Close left to this one.
 func (s *Send) exit(due *bool) {
+	s.stays = false
 	s.gate.leave()
 	if s.err != nil {
 		s.learn() // from the call that leaves

@@ -12,13 +12,19 @@ import "runtime"
 // runtime another thread.
 
 // stay keeps the call inside on its thread, if it writes total bytes and the host agrees. It
-// reports whether UnlockOSThread is due at the end. Monitor held.
+// reports whether unstay is due at the end. Monitor held.
 func (s *Send) stay(total int) bool {
-	s.stays = total > brief && s.h.Stays()
+	s.stays = total > brief && s.h.Stay()
 	if s.stays {
 		runtime.LockOSThread()
 	}
 	return s.stays
+}
+
+// unstay undoes stay, for a call that may be inside no more.
+func (s *Send) unstay() {
+	runtime.UnlockOSThread()
+	s.h.Unstay()
 }
 
 // park is gate.park for the call inside, which need not come back on the same thread.

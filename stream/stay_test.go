@@ -65,8 +65,8 @@ func TestStay(t *testing.T) {
 				if pushed == 0 || len(tt.p) > brief && waited == 0 {
 					t.Errorf("%d times sent and %d times waited: not what this test is about", pushed, waited)
 				}
-				if onOwnThread() {
-					t.Error("still on its own thread behind it")
+				if onOwnThread() || h.staying || s.stays {
+					t.Errorf("behind it: on its own thread: %v, the host thinks so: %v, the stream: %v", onOwnThread(), h.staying, s.stays)
 				}
 			})
 		}
@@ -88,7 +88,7 @@ func TestStayNotBehindAPanic(t *testing.T) {
 		}()
 		s.Write(make([]byte, 64<<10))
 	}()
-	if onOwnThread() {
-		t.Error("still on its own thread")
+	if onOwnThread() || h.staying {
+		t.Errorf("on its own thread: %v, the host thinks so: %v", onOwnThread(), h.staying)
 	}
 }

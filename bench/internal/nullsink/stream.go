@@ -85,8 +85,11 @@ func (h *host) Context() context.Context { return context.Background() }
 // Await implements stream.Host.
 func (h *host) Await(w *stream.Wake, ctx context.Context) { w.Wait(ctx) }
 
-// Stays implements stream.Host.
-func (h *host) Stays() bool { return false }
+// Stay implements stream.Host.
+func (h *host) Stay() bool { return false }
+
+// Unstay implements stream.Host.
+func (h *host) Unstay() {}
 
 // Rouse implements stream.Host.
 func (h *host) Rouse(w *stream.Wake) { w.Signal() }
