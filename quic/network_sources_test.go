@@ -87,6 +87,67 @@ func askMode(mode emit.Mode, reread bool) func(context.Context, *SendStream, *sp
 	}
 }
 
+// A source that sleeps does not hold up a single small write to another stream, whenever
+// that comes: there may be nothing but the timer of the token's patience to see to that.
+func TestNetworkSlowSourceHoldsUpNoSmallWrite(t *testing.T) {
+	for _, wait := range []time.Duration{0, 500 * time.Microsecond, 990 * time.Microsecond, 1100 * time.Microsecond} {
+		t.Run(wait.String(), func(t *testing.T) {
+			virtual(t, func(w *world) {
+				c, s := w.connect(patient(), patient())
+				slow, err := c.OpenUniStream()
+				if err != nil {
+					t.Fatal(err)
+				}
+				other, err := c.OpenUniStream()
+				if err != nil {
+					t.Fatal(err)
+				}
+				other.Write([]byte{0})
+				in, err := s.AcceptUniStream(w.Context()) // slow's number is the lower one
+				if err == nil {
+					in, err = s.AcceptUniStream(w.Context())
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				b := make([]byte, 1)
+				if _, err := io.ReadFull(in, b); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(3 * time.Second) // all is quiet
+
+				const size = 100_000
+				asleep := make(chan struct{}, 1)
+				sent := make(chan error, 1)
+				slow.SetEmission(emit.Tuning{Mode: emit.Single})
+				go func() {
+					src := &spied{patternOf(30, 0).source(size), func(call int) {
+						if call == 3 {
+							asleep <- struct{}{}
+							time.Sleep(5 * time.Second)
+						}
+					}}
+					_, err := slow.SendFrom(w.Context(), src, 0, size)
+					sent <- err
+				}()
+				<-asleep
+				time.Sleep(wait)
+				begin := time.Now()
+				other.Write([]byte{1})
+				if _, err := io.ReadFull(in, b); err != nil || b[0] != 1 {
+					t.Fatalf("%d, %v", b[0], err)
+				}
+				if took := time.Since(begin); took > 150*time.Millisecond {
+					t.Errorf("it took %v", took)
+				}
+				if err := <-sent; err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
 // A source that sleeps for five seconds holds up its own stream, and nothing else: other
 // streams, acknowledgements, probes, limits, and the end of the connection go on.
 func TestNetworkSlowSourceHoldsUpItsOwnStreamOnly(t *testing.T) {
