@@ -25,6 +25,14 @@ func TestQlogOfATransfer(t *testing.T) {
 		t.Run(way.name, func(t *testing.T) {
 			virtual(t, func(w *world) {
 				w.both(func(d *direction) { d.lose = 0.03 })
+				w.down.set(func(d *direction) {
+					d.hook = func(n int, _ []byte) fate {
+						if n == 150 || n == 151 {
+							return lose // in the middle of the bytes: chance may spare all of them
+						}
+						return pass
+					}
+				})
 				js := &journals{}
 				conf := &Config{Tracer: js.tracer}
 				c, s := w.connect(conf, conf)
