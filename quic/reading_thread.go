@@ -43,5 +43,5 @@ func (m *monitor) Stay() bool {
 	return true
 }
 
-// Unstay implements stream.Host.
+// Unstay implements stream.Host. The connection's callers may have lost the right to read since.
 func (m *monitor) Unstay() { m.transport.reading.stays.Store(false) }

@@ -73,12 +73,12 @@ func TestStay(t *testing.T) {
 	}
 }
 
-// A host that panics while it sends, as an application's scheduler may, leaves no goroutine
-// behind that its thread is reserved for.
+// A host that panics while it sends leaves no goroutine behind that has its thread for
+// itself.
 func TestStayNotBehindAPanic(t *testing.T) {
 	h := newHost(t)
 	h.stays = true
-	h.onPush = func(*Send) { panic("a scheduler's") }
+	h.onPush = func(*Send) { panic("of the host") }
 	s := NewSend(0, h, 1<<40)
 	func() {
 		defer func() {

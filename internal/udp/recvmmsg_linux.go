@@ -122,8 +122,8 @@ const napTime = 20 * time.Microsecond
 
 // nap sleeps in the system: Go's timers are kept by the poller, to the millisecond. It is a
 // raw system call, for the reasons of [sendOp.sendmsg] and as the runtime's monitor wakes up
-// for any other that begins while it sleeps, to look at what goes on some 10,000 times a second
-// from then on. A signal, as of a garbage collector that wants all to stop, ends the nap.
+// for any other that begins while it sleeps, and looks every 20 µs and more what goes on, for
+// some milliseconds. A signal, as of a garbage collector that wants all to stop, ends the nap.
 func (s *fastSocket) nap() {
 	t := unix.NsecToTimespec(int64(napTime))
 	unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&t)), 0, 0)
